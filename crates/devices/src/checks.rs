@@ -1,8 +1,8 @@
-//! Checks of the programs of ports: which exist, and whether a program that is built has one.
+//! Checks of the ports' programs: their list, and whether a built program has a given check.
 //!
-//! All programs have all checks. A judge that finds nothing wrong with them has shown something only if it finds a program that
-//! lacks one; `mutants`, which is behind the feature `models`, has such programs built. A product is built without that feature,
-//! and so is its code without the question.
+//! All programs have all checks. A judge that finds no fault in them proves something only if it detects a
+//! program that lacks a check; `mutants`, behind the feature `models`, has such programs built. A product is
+//! built without that feature, and its code does not contain the test.
 
 #[cfg(feature = "models")]
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -11,134 +11,134 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Check {
-    /// A flow is carried when none of its packets is in user space any more.
+    /// A flow is carried only when user space holds none of its packets.
     Fence = 1,
-    /// Into a tunnel: inside, an IPv4 header without options.
+    /// Into a tunnel: the inner packet has an IPv4 header without options.
     IntoHeader,
-    /// Into a tunnel: inside, no fragment.
+    /// Into a tunnel: the inner packet is no fragment.
     IntoFragment,
-    /// Into a tunnel: inside, no GRE and no IP in IP.
+    /// Into a tunnel: the inner packet is not GRE or IP in IP.
     IntoGre,
-    /// Into a tunnel: inside, no datagram to the port of VXLAN.
+    /// Into a tunnel: the inner packet is no datagram to the VXLAN port.
     IntoVxlan,
-    /// Into a tunnel: inside, a protocol whose flows VXLAN has a source port for.
+    /// Into a tunnel: the inner protocol is one for which VXLAN has a source port per flow.
     IntoOther,
-    /// Into a tunnel: inside, no SYN, whose segment size is clamped.
+    /// Into a tunnel: the inner packet is no SYN, whose segment size is clamped.
     IntoSyn,
-    /// Into a tunnel: the length that fits the way out.
+    /// Into a tunnel: the packet fits the egress MTU.
     IntoMtu,
-    /// Out of a tunnel: outside, the port's own link-layer address.
+    /// Out of a tunnel: the outer destination is the port's own MAC address.
     OutStation,
-    /// Out of a tunnel: outside, an IPv4 header without options.
+    /// Out of a tunnel: the outer IPv4 header has no options.
     OutHeader,
-    /// Out of a tunnel: outside, no fragment.
+    /// Out of a tunnel: the outer packet is no fragment.
     OutFragment,
-    /// Out of a tunnel: outside, the length of the packet.
+    /// Out of a tunnel: the outer length is that of the packet.
     OutLength,
-    /// Out of a tunnel: outside, the checksum of the IPv4 header.
+    /// Out of a tunnel: the outer IPv4 header checksum is right.
     OutChecksum,
-    /// Out of a tunnel: Ethernet in GRE.
+    /// Out of a tunnel: GRE contains Ethernet.
     OutProtocol,
-    /// Out of a tunnel: no flag of GRE but that of the key.
+    /// Out of a tunnel: the key flag is the only GRE flag.
     OutFlags,
-    /// Out of a tunnel: the length of the UDP datagram.
+    /// Out of a tunnel: the UDP length is right.
     OutUdpLength,
-    /// Out of a tunnel: no UDP checksum, which the stage verifies.
+    /// Out of a tunnel: there is no UDP checksum, which only the stage verifies.
     OutUdpChecksum,
-    /// Out of a tunnel: no flag of VXLAN but that of the number.
+    /// Out of a tunnel: the VNI flag is the only VXLAN flag.
     OutVxlanFlags,
-    /// Out of a tunnel: inside, an IPv4 header without options.
+    /// Out of a tunnel: the inner packet has an IPv4 header without options.
     OutInsideHeader,
-    /// Out of a tunnel: inside, no SYN.
+    /// Out of a tunnel: the inner packet is no SYN.
     OutSyn,
-    /// Out of a tunnel: a congestion mark that the packet inside has, too.
+    /// Out of a tunnel: the inner packet has the outer packet's congestion mark (ECN).
     OutCongestion,
-    /// Routes: IPv4, without options.
+    /// Routes: an IPv4 header has no options.
     RouteHeader,
-    /// Routes: IPv6.
+    /// Routes: the IPv6 version is right.
     RouteVersion,
-    /// Routes: the length of the packet.
+    /// Routes: the length is that of the packet.
     RouteLength,
-    /// Routes: the checksum of the IPv4 header.
+    /// Routes: the IPv4 header checksum is right.
     RouteChecksum,
-    /// Routes: hops left.
+    /// Routes: the TTL or hop limit is above 1.
     RouteHops,
-    /// Routes: no options for each router.
+    /// Routes: there are no hop-by-hop options.
     RouteOptions,
-    /// Routes: the MTU of the way.
+    /// Routes: the packet fits the route's MTU.
     RouteMtu,
-    /// Routes: no tag with a priority alone.
+    /// Routes: there is no priority tag (VLAN 0).
     RoutePriority,
-    /// Bridges: the length that the link carries.
+    /// Bridges: the frame fits the link.
     BridgeMtu,
-    /// Bridges: the VLAN of the tag.
+    /// Bridges: the tag has the entry's VLAN.
     BridgeVlan,
-    /// Bridges: the station that sends.
+    /// Bridges: the source MAC address is still at the ingress port.
     BridgeSource,
-    /// Bridges: tables and stations as they were when the entry was made.
+    /// Bridges: tables and learned addresses are those from which the entry was made.
     Validity,
-    /// Packets that go up: control packets are admitted where bulk is not.
+    /// Packets to user space: control packets are admitted when bulk packets are not.
     Reserve,
-    /// Connections: connections are carried while the heartbeat is young.
+    /// Connections: packets are carried only while the heartbeat is recent.
     ConnectionHeartbeat,
-    /// Connections: connections are carried in the generation of their evidence.
+    /// Connections: packets are carried only in the generation of the connection's evidence.
     ConnectionGeneration,
-    /// Connections: a direction is carried as long as its next hop has not changed.
+    /// Connections: a direction is carried only while its next hop is unchanged.
     ConnectionHop,
-    /// Connections: a packet that waited during a change is no evidence.
+    /// Connections: a packet that was queued during a change is no evidence.
     ConnectionStamp,
-    /// Connections: both directions have evidence before one is carried.
+    /// Connections: both directions have evidence before either is carried.
     ConnectionWays,
-    /// Connections: packets for the port's own link-layer address.
+    /// Connections: the destination is the port's own MAC address.
     ConnectionHost,
-    /// Connections: no fragment.
+    /// Connections: the packet is no fragment.
     ConnectionFragment,
-    /// Connections: hops left.
+    /// Connections: the TTL or hop limit is above 1.
     ConnectionHops,
-    /// Connections: no packet longer than those that the kernel forwarded.
+    /// Connections: no packet is longer than those that the kernel forwarded.
     ConnectionLength,
     /// Connections: a UDP checksum of zero stays zero.
     ConnectionNoSum,
-    /// Connections: a RST ends a connection if it is exact.
+    /// Connections: a RST ends a connection if its sequence number is exact.
     ConnectionReset,
     /// Connections: a FIN ends a connection if it is within the window.
     ConnectionFin,
     /// Connections: a change of rules, links or addresses closes connections.
     ConnectionNotice,
-    /// Connections: a change of a neighbour closes directions that leave to it.
+    /// Connections: a change of a neighbour entry closes the directions that use it.
     ConnectionNeighbour,
-    /// Connections: a change of a route closes connections with an end in its network.
+    /// Connections: a change of a route closes the connections with an end in its prefix.
     ConnectionRoute,
-    /// Connections: no connection is carried before changed rules are read.
+    /// Connections: no packet is carried before changed rules are read.
     ConnectionClear,
-    /// Connections: no connection is carried beside a rule that limits packets.
+    /// Connections: no packet is carried while a rule limits packets.
     ConnectionRule,
-    /// Connections: connections that are older than the events are the kernel's.
+    /// Connections: connections older than the event subscription stay with the kernel.
     ConnectionOlder,
     /// Connections: the kernel accepts any segment of a carried connection.
     ConnectionLiberal,
-    /// Connections: the kernel forgets the highest acknowledgement again whenever a timer is set.
+    /// Connections: the kernel's highest acknowledgement is cleared whenever a timer is set.
     ConnectionAcknowledged,
-    /// Connections: a change of a connection's mark is read, and closes it.
+    /// Connections: a change of a connection's mark is read, and closes the connection.
     ConnectionMark,
-    /// Connections: the kernel's timers are set again.
+    /// Connections: the kernel's timers are refreshed.
     ConnectionRefresh,
-    /// Connections: timers are set again that a segment may have shortened.
+    /// Connections: timers that a segment may have shortened are set again.
     ConnectionShortened,
-    /// Connections: the timer of a connection that has ended is the kernel's.
+    /// Connections: the kernel keeps the timer of an ended connection.
     ConnectionEnded,
 }
 
-/// Part of the programs.
+/// Group of programs that a check applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All programs that carry flows.
     All,
     /// Frames of a bridge.
     Bridge,
-    /// Frames that go into a tunnel.
+    /// Frames that enter a tunnel.
     IntoTunnels,
-    /// Frames that come out of one.
+    /// Frames that leave a tunnel.
     OutOfTunnels,
     /// Packets of a router.
     Routes,
@@ -184,7 +184,7 @@ impl Check {
         Self::Validity,
     ];
 
-    /// All checks of connections, of programs and of the threads beside them.
+    /// All checks of connections, in programs and in the threads that serve them.
     pub const CONNECTIONS: [Self; 24] = [
         Self::ConnectionHeartbeat,
         Self::ConnectionGeneration,
@@ -212,7 +212,7 @@ impl Check {
         Self::ConnectionEnded,
     ];
 
-    /// Name of the check.
+    /// Returns the name of the check.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fence => "fence",
@@ -276,7 +276,7 @@ impl Check {
         }
     }
 
-    /// The check of that name.
+    /// Returns the check named `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -285,7 +285,7 @@ impl Check {
             .find(|check| check.name() == name)
     }
 
-    /// Programs that have the check.
+    /// Returns the programs that have the check.
     pub fn part(self) -> Part {
         match self {
             Self::Fence | Self::Reserve => Part::All,
@@ -345,20 +345,21 @@ impl Check {
         }
     }
 
-    /// True if programs that are built have this check: always, without the feature `models`.
+    /// True if built programs have this check: always, without the feature `models`.
     #[cfg(not(feature = "models"))]
     pub const fn is_made(self) -> bool {
         true
     }
 
-    /// True if programs that are built have this check.
+    /// True if built programs have this check.
     #[cfg(feature = "models")]
     pub fn is_made(self) -> bool {
-        // Relaxed: the word is written before the first program is built, by the thread that starts all others.
+        // Relaxed: the number is stored before the first program is built, by the thread that starts all
+        // others.
         OMITTED.load(Ordering::Relaxed) != self as u8
     }
 }
 
-/// The check that programs lack; 0 for none.
+/// Number of the check that programs lack; 0 for none.
 #[cfg(feature = "models")]
 pub(crate) static OMITTED: AtomicU8 = AtomicU8::new(0);

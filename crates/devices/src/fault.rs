@@ -1,11 +1,11 @@
-//! A fault injector: the receiving end of any device, with packets lost, delayed, duplicated, reordered and damaged
-//! between the device and its user, and with the device unplugged on order.
+//! A fault injector around the receiving end of any device: it loses, delays, duplicates, reorders and
+//! damages packets, and unplugs the device after a set number of packets.
 //!
-//! Faults are drawn from a seed, so that a run can be repeated. The wrapped queue keeps the contract of
-//! [`RxQueue`]; without faults it passes the conformance suite of the device behind it.
+//! Faults are drawn from a seed, so a run can be repeated. The wrapped queue keeps the contract of
+//! [`RxQueue`]; without faults it passes the conformance suite of the inner device.
 //!
-//! Conservation: what the device received, less what it dropped, plus [`FaultCounts::duplicated`], equals what the
-//! wrapper passed on, plus [`FaultCounts::lost`], plus what [`FaultyRx::held`] says.
+//! Conservation: packets received by the device, minus its drops, plus [`FaultCounts::duplicated`], equal the
+//! packets that the wrapper passed on, plus [`FaultCounts::lost`], plus [`FaultyRx::held`].
 
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::{Counter, QueueCounters};
@@ -15,35 +15,36 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Faults, and their frequency. All shares are in packets of a thousand.
+/// Faults, and their frequency. All shares are in packets per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Seed of the draws.
     pub seed: u64,
-    /// Packets that are lost.
+    /// Share of lost packets.
     pub lose: u16,
-    /// Packets that come twice.
+    /// Share of duplicated packets.
     pub duplicate: u16,
-    /// Packets of which one bit is flipped.
+    /// Share of packets of which one bit is flipped.
     pub damage: u16,
-    /// Packets that are held for [`delay_polls`](Self::delay_polls) polls, which others overtake meanwhile.
+    /// Share of packets that are held for [`delay_polls`](Self::delay_polls) polls, while others overtake
+    /// them.
     pub delay: u16,
-    /// Polls for which a delayed packet is held, 1 or more.
+    /// Number of polls for which a delayed packet is held, at least 1.
     pub delay_polls: u32,
-    /// Number of packets from the device after which it is unplugged.
+    /// Number of packets after which the device is unplugged.
     pub unplug_after: Option<u64>,
 }
 
-/// Faults that have occurred, in packets.
+/// Number of faults so far, in packets.
 #[derive(Debug, Default)]
 pub struct FaultCounts {
-    /// Packets lost, those that were held when the device was unplugged included.
+    /// Lost packets, including those held when the device was unplugged.
     pub lost: Counter,
-    /// Copies made.
+    /// Duplicates made.
     pub duplicated: Counter,
-    /// Packets damaged.
+    /// Damaged packets.
     pub damaged: Counter,
-    /// Packets delayed.
+    /// Delayed packets.
     pub delayed: Counter,
 }
 
@@ -52,9 +53,9 @@ pub struct FaultyRx {
     inner: Box<dyn RxQueue>,
     faults: Faults,
     random: fastrand::Rng,
-    /// Packets on their way to the user, in order.
+    /// Packets ready for the user, in order.
     ready: VecDeque<Packet>,
-    /// Delayed packets, with the poll in which they are due; in the order of those polls.
+    /// Delayed packets with the poll at which each is due, in the order of those polls.
     delayed: VecDeque<(u64, Packet)>,
     polls: u64,
     taken: u64,
@@ -75,7 +76,7 @@ impl core::fmt::Debug for FaultyRx {
 }
 
 impl FaultyRx {
-    /// `inner` with `faults`.
+    /// Wraps `inner` with `faults`.
     pub fn new(inner: Box<dyn RxQueue>, faults: Faults) -> Self {
         Self {
             inner,
@@ -91,12 +92,12 @@ impl FaultyRx {
         }
     }
 
-    /// Faults that have occurred.
+    /// Returns the number of faults so far.
     pub fn counts(&self) -> &Arc<FaultCounts> {
         &self.counts
     }
 
-    /// Packets that are held: delayed, or ready for a user that had no room.
+    /// Returns the number of held packets: delayed, or ready for a user that had no room.
     pub fn held(&self) -> usize {
         self.ready.len() + self.delayed.len()
     }
@@ -109,7 +110,7 @@ impl FaultyRx {
         share > 0 && self.random.u16(0..1000) < share
     }
 
-    /// Decides on one packet of the device.
+    /// Draws the faults of one packet of the device.
     fn take(&mut self, mut packet: Packet, pool: &mut Pool) {
         self.taken += 1;
         if self.occurs(self.faults.lose) {
@@ -158,7 +159,7 @@ impl FaultyRx {
         }
     }
 
-    /// Everything that is held goes down with the device.
+    /// Unplugs the device; all held packets are lost.
     #[cold]
     fn unplug(&mut self, pool: &mut Pool) -> Turn {
         let delayed = self.delayed.drain(..).map(|(_, packet)| packet);
@@ -179,7 +180,7 @@ impl RxQueue for FaultyRx {
         while self.delayed.front().is_some_and(|(due, _)| *due <= self.polls) {
             self.ready.extend(self.delayed.pop_front().map(|(_, packet)| packet));
         }
-        // As much as the user takes, so that what it has no room for stays in the device.
+        // No more than the user has room for: the rest stays in the device.
         let room = batch.room().saturating_sub(self.ready.len());
         let wanted = (budget.left() as usize).saturating_sub(self.ready.len()).min(room);
         let mut staged = core::mem::take(&mut self.staged);
@@ -197,7 +198,7 @@ impl RxQueue for FaultyRx {
     }
 
     fn arm(&mut self) -> Armed {
-        // Delays are counted in polls, so whoever waits for one has to poll.
+        // Delays are counted in polls, so the worker must go on polling.
         if self.held() > 0 || self.is_unplugged() { Armed::Raced } else { self.inner.arm() }
     }
 

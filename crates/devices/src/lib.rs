@@ -1,25 +1,24 @@
-//! The outside world: one folder a device, one cargo feature a folder.
+//! Drivers: one folder per device, one cargo feature per folder.
 //!
-//! A device that has been opened is a list of [`Queue`]s, each an
-//! [`RxQueue`] and a [`TxQueue`].
+//! An open device is a list of [`Queue`]s, each an [`RxQueue`] and a [`TxQueue`].
 //! A worker owns the queues that it polls; the two directions of one queue may belong to two workers.
 //!
-//! | module | what is behind it |
+//! | module | device |
 //! |---|---|
 //! | [`af_xdp`] | any Linux interface, through shared rings |
 //! | [`skb`] | any Linux interface, through a TAP that keeps checksums, segments and VLAN tags |
 //! | [`tap`] | the host's own stack and applications, with virtio-net headers |
-//! | [`usb`] | what drivers of USB network functions share: transports, URBs, packing |
+//! | [`usb`] | common parts of drivers of USB network functions: transports, URBs, packing |
 //! | [`lan78xx`] | USB adapters with a LAN7800, LAN7801 or LAN7850, and a model of them |
 //! | [`cdc`] | USB network functions of the classes CDC-NCM, CDC-ECM and MBIM, and a model of them |
-//! | [`e1000`] | PCI controllers 82540EM and 82545EM, by way of [`pci`], and a model of them |
-//! | [`pair`] | another port of this process: an in-memory cable |
-//! | [`fault`] | another device, with losses, delays, damage and unplugging on order |
+//! | [`e1000`] | PCI controllers 82540EM and 82545EM, through [`pci`], and a model of them |
+//! | [`pair`] | in-memory cable to another port of this process |
+//! | [`fault`] | fault injector around another device: loss, delay, damage, unplugging |
 //!
-//! The last two, models, [`mutants`] and [`conformance`] are behind the feature `models`, which the product does without.
+//! The last two, models, [`mutants`] and [`conformance`] need the feature `models`, which the product does not enable.
 //!
-//! Drivers have the same files in the same order (`sys`, `init`, `rx`, `tx`) and pass one suite,
-//! [`conformance`], which says what every driver owes to the datapath.
+//! Drivers have the same files (`sys`, `init`, `rx`, `tx`) and pass one suite, [`conformance`], which checks every
+//! driver's duties to the datapath.
 //!
 //! ```
 //! use polder_buffers::{Batch, Packet, Region, RegionOptions};
@@ -84,25 +83,25 @@ pub use receiving::Receiving;
 use core::fmt;
 use polder_datapath::port::{RxQueue, TxQueue};
 
-/// A Linux interface, as a driver found it.
+/// A Linux interface and its properties at opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its number in its namespace.
+    /// Index in its network namespace.
     pub index: u32,
-    /// Its link-layer address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its largest network packet in bytes, Ethernet header excluded.
+    /// MTU in bytes, Ethernet header excluded.
     pub mtu: u32,
 }
 
-/// Packets that a port takes beyond complete packets that fit its link.
+/// Kinds of packets that a port sends besides complete packets that fit its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// Packets whose transport checksum is partial.
     pub partial_checksums: bool,
-    /// Packets that have to be cut into segments.
+    /// Super-packets, which are still to be segmented.
     pub segments: bool,
 }
 
@@ -111,15 +110,15 @@ pub struct Abilities {
 pub struct Queue<R, T> {
     /// The receiving end.
     pub rx: R,
-    /// The sending end.
+    /// The transmitting end.
     pub tx: T,
 }
 
-/// An interface that has been opened.
+/// An open interface.
 pub struct Opened<P> {
     /// State of the interface as a whole.
     pub port: P,
-    /// Its queues; where a device has fewer to send than to receive, the last cannot send.
+    /// Its queues; if a device has fewer TX than RX queues, the last ones cannot send.
     pub queues: Vec<AnyQueue>,
 }
 
@@ -130,11 +129,11 @@ impl<P: fmt::Debug> fmt::Debug for Opened<P> {
     }
 }
 
-/// A queue whose driver is known at run time alone.
+/// A queue whose driver is known only at run time.
 pub type AnyQueue = Queue<Box<dyn RxQueue>, Box<dyn TxQueue>>;
 
 impl<R: RxQueue + 'static, T: TxQueue + 'static> Queue<R, T> {
-    /// Forgets which driver it is.
+    /// Boxes both ends, so that the driver's type is erased.
     pub fn boxed(self) -> AnyQueue {
         Queue { rx: Box::new(self.rx), tx: Box::new(self.tx) }
     }

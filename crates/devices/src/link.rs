@@ -1,17 +1,17 @@
-//! State of an Ethernet link, as drivers that look after a PHY know it.
+//! State of an Ethernet link, for drivers that manage a PHY.
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// True if there is one.
+    /// True if the link is up.
     pub up: bool,
-    /// Its speed in Mbit/s.
+    /// Speed in Mbit/s.
     pub speed: u16,
-    /// True if both sides may send at once.
+    /// True if both ends may send at once.
     pub full_duplex: bool,
-    /// True if we send pause frames.
+    /// True if pause frames are sent.
     pub pause_transmit: bool,
-    /// True if we obey them.
+    /// True if received pause frames are obeyed.
     pub pause_receive: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Netlink messages and attributes, and requests with the kernel's answers (netlink(7), rtnetlink(7)).
+//! Netlink messages and attributes, requests and answers (netlink(7), rtnetlink(7)).
 //!
-//! The kernel's bytes are read as hostile ones are: a message or an attribute that is cut off ends the list that it
-//! is in, and nothing panics.
+//! Bytes of the kernel are parsed as defensively as bytes of the network: a truncated message or attribute
+//! ends its list, and nothing panics.
 
 pub mod link;
 pub mod tc;
@@ -22,56 +22,57 @@ pub const HEADER: usize = 16;
 pub const REQUEST: u16 = 0x001;
 /// `NLM_F_DUMP`.
 pub const DUMP: u16 = 0x300;
-/// `NLM_F_DUMP_INTR`: something has changed during a dump.
+/// `NLM_F_DUMP_INTR`: the table has changed during a dump.
 pub const INTERRUPTED: u16 = 0x10;
 const ACKNOWLEDGE: u16 = 0x004;
 const REPLACE: u16 = 0x100;
 const CREATE: u16 = 0x400;
 const EXCLUSIVE: u16 = 0x200;
 
-/// Number of bytes of the largest datagram; dumps come in parts of 32 KiB at most.
+/// Maximum size of a datagram in bytes; dumps come in parts of at most 32 KiB.
 pub const DATAGRAM: usize = 1 << 16;
-/// Number of times that a dump is asked for while the tables change.
+/// Maximum number of dump requests while the tables change.
 const ATTEMPTS: usize = 20;
-/// Longest wait for an answer: the kernel answers at once or not at all.
+/// Maximum wait for an answer: the kernel answers at once or not at all.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Operations of classic BPF (`BPF_*` of linux/bpf_common.h). Loads convert from network order.
+/// Operations of classic BPF (`BPF_*` of linux/bpf_common.h). Loads convert from network byte order.
 pub const LOAD_WORD: u16 = 0x20;
-/// A load of two bytes.
+/// Loads two bytes.
 pub const LOAD_HALF: u16 = 0x28;
-/// A load of a byte.
+/// Loads one byte.
 pub const LOAD_BYTE: u16 = 0x30;
-/// A jump if the accumulator is the operand.
+/// Jumps if the accumulator equals the operand.
 pub const JUMP_EQUAL: u16 = 0x15;
-/// The end; the operand is the number of bytes that are let through.
+/// Ends the program; the operand is the number of bytes that pass.
 pub const RETURN: u16 = 0x06;
 
-/// Lets a socket receive only datagrams that a program of classic BPF accepts.
+/// Limits a socket to datagrams that a classic BPF program accepts.
 ///
 /// # Errors
-/// Errors of the kernel, which refuses a program that does not end.
+/// Errors of the kernel, which refuses a program without an end.
 pub fn filter_socket(socket: impl AsFd, program: &[Instruction]) -> Result<(), Errno> {
     attach_filter(socket.as_fd(), program)
 }
 
-/// A message of a datagram: `nlmsghdr`, and what follows.
+/// A message of a datagram: `nlmsghdr` and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Type.
     pub kind: u16,
     /// `NLM_F_*`.
     pub flags: u16,
-    /// Number of the request that it answers; anything for a notice.
+    /// Sequence number of the answered request; arbitrary for a notice.
     pub sequence: u32,
-    /// Address of the receiving socket; 0 for a notice to all.
+    /// Address of the receiving socket; 0 for a multicast notice.
     pub port: u32,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     pub body: &'a [u8],
 }
 
 impl Message<'_> {
-    /// The result of a request, in a message that ends a dump, acknowledges or refuses.
+    /// Returns the result of a request, from a message that ends a dump, acknowledges or refuses; `None` for
+    /// another message.
     pub fn outcome(&self) -> Option<Result<(), Errno>> {
         if !matches!(i32::from(self.kind), libc::NLMSG_DONE | libc::NLMSG_ERROR) {
             return None;
@@ -79,13 +80,13 @@ impl Message<'_> {
         Some(match number(self.body).map_or(0, u32::cast_signed) {
             0 => Ok(()),
             code @ -4095..0 => Err(Errno::from_raw_os_error(-code)),
-            // No number of an error.
+            // The number is no error number.
             _ => Err(Errno::BADMSG),
         })
     }
 }
 
-/// The messages of a datagram, up to one that is cut off.
+/// Returns the messages of a datagram, up to the first truncated message.
 pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     core::iter::from_fn(move || {
         let length = number(datagram)? as usize;
@@ -101,7 +102,7 @@ pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The attributes in `bytes`, up to one that is cut off: type without its flags, and value.
+/// Returns the attributes in `bytes`, up to the first truncated attribute: type without its flags, and value.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     const TYPE: u16 = 0x3fff;
     core::iter::from_fn(move || {
@@ -113,33 +114,33 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The value of the first attribute of a type.
+/// Returns the value of the first attribute of type `wanted`.
 pub fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find(|&(kind, _)| kind == wanted).map(|(_, value)| value)
 }
 
-/// A number of four bytes in the machine's order.
+/// Reads a number of four bytes in host byte order.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-/// A number of four bytes in network order.
+/// Reads a number of four bytes in network byte order.
 pub fn network_number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.first_chunk()?))
 }
 
-/// A number of two bytes in the machine's order.
+/// Reads a number of two bytes in host byte order.
 pub fn number16(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-/// A text, up to its first byte of zero.
+/// Reads a text, up to its first zero byte.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// A message of a type with flags and a number; `body` is a header of the protocol, and attributes.
+/// Builds a message; `body` is the protocol's header, and attributes.
 pub fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut message = vec![0; HEADER];
     message.extend_from_slice(body);
@@ -151,7 +152,7 @@ pub fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Appends an attribute to the body of a message. A value is cut to the length that an attribute can have.
+/// Appends an attribute to the body of a message. A value is truncated to the maximum length of an attribute.
 pub fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let value = &value[..value.len().min(usize::from(u16::MAX) - 4)];
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
@@ -160,7 +161,7 @@ pub fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// A socket by which the kernel is asked.
+/// A socket for requests to the kernel.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -169,20 +170,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a socket of a protocol; without one, of `NETLINK_ROUTE`.
+    /// Opens a socket of a netlink protocol; `None` is `NETLINK_ROUTE`.
     ///
     /// # Errors
-    /// When the kernel has no such sockets for this process.
+    /// If the kernel refuses such sockets to this process.
     pub fn open(protocol: Option<Protocol>) -> Result<Self, Errno> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         Ok(Self { socket, sequence: 0, datagram: vec![0; DATAGRAM] })
     }
 
-    /// Sends a request for a dump and collects type and body of each answer; again when something has changed in
-    /// the meantime.
+    /// Requests a dump, and returns type and body of each answer; repeats the request if the table changed
+    /// meanwhile.
     ///
     /// # Errors
-    /// The error number that the kernel answered with.
+    /// The kernel's error.
     pub fn dump(&mut self, kind: u16, body: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
         for _ in 1..ATTEMPTS {
             match self.attempt(kind, body, REQUEST | DUMP) {
@@ -196,23 +197,23 @@ impl Client {
     /// Sends a request that is answered by one message, or acknowledged.
     ///
     /// # Errors
-    /// The error number that the kernel answered with.
+    /// The kernel's error.
     pub fn ask(&mut self, kind: u16, body: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE)
     }
 
-    /// Sends a request that makes or replaces something, and is acknowledged.
+    /// Sends a request that creates or replaces an object, and is acknowledged.
     ///
     /// # Errors
-    /// The error number that the kernel answered with.
+    /// The kernel's error.
     pub fn replace(&mut self, kind: u16, body: &[u8]) -> Result<(), Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE | CREATE | REPLACE).map(drop)
     }
 
-    /// Sends a request that makes something that is not there yet, and is acknowledged.
+    /// Sends a request that creates an object, and is acknowledged.
     ///
     /// # Errors
-    /// The error number that the kernel answered with: `EXIST` if it is there.
+    /// The kernel's error: `EXIST` if the object exists.
     pub fn create(&mut self, kind: u16, body: &[u8]) -> Result<(), Errno> {
         self.attempt(kind, body, REQUEST | ACKNOWLEDGE | CREATE | EXCLUSIVE).map(drop)
     }
@@ -230,7 +231,7 @@ impl Client {
             let (_, length) =
                 recv(&self.socket, &mut self.datagram[..], RecvFlags::TRUNC | RecvFlags::DONTWAIT)?;
             let Some(datagram) = self.datagram.get(..length) else { return Err(Errno::MSGSIZE) };
-            // Answers to an attempt that was given up have another number.
+            // Answers to an abandoned attempt have another number.
             for message in messages(datagram).filter(|message| message.sequence == self.sequence) {
                 is_interrupted |= message.flags & INTERRUPTED != 0;
                 match message.outcome() {

@@ -1,11 +1,11 @@
-//! An in-memory cable: what one end sends, the other end receives.
+//! An in-memory cable: each end receives the packets that the opposite end sends.
 //!
-//! [`cable`] moves packets: the very frames that go in come out, as between two ports of one
-//! process. [`copying`] copies every packet into memory of its own and out again, as a port does
-//! whose memory is not ours; it makes an engine's numbers comparable with those of others.
+//! [`cable`] moves packets: the same frames come out, as between two ports of one process. [`copying`] copies
+//! every packet into memory of its own and out again, like a port with foreign memory; it makes an engine's
+//! numbers comparable with those of others.
 //!
-//! A cable carries the state of a partial checksum and of segmentation, as a veth pair does; all
-//! other metadata ends with the journey.
+//! A cable carries the state of a partial checksum and of segmentation, as a veth pair does; all other
+//! metadata is removed.
 
 use crate::Queue;
 use crate::wakeup::{Wakeup, WakeupReceiver};
@@ -21,25 +21,25 @@ use std::sync::Arc;
 /// Options of a cable.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Queues at each end.
+    /// Number of queues at each end.
     pub queues: usize,
-    /// Packets that each queue holds in each direction; rounded up to a power of two.
+    /// Number of packets that each queue holds in each direction; rounded up to a power of two.
     pub ring: usize,
-    /// The longest packet that is carried, in bytes, Ethernet header included, FCS excluded.
+    /// Maximum packet length in bytes, Ethernet header included, FCS excluded.
     pub longest: usize,
 }
 
 impl Default for Options {
-    /// One queue, 256 packets, any length.
+    /// Returns options for one queue, 256 packets, any length.
     fn default() -> Self {
         Self { queues: 1, ring: 256, longest: usize::MAX }
     }
 }
 
-/// Reason why a cable could not be made.
+/// Reason why a cable could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
-    /// No event could be had from the system.
+    /// The system provides no event descriptor.
     #[error("cannot make an event for an in-memory cable: {0}; raise the limit of open files")]
     Event(Errno),
     /// No memory for the copies of [`copying`].
@@ -50,20 +50,20 @@ pub enum PairError {
 /// The queues of one end.
 pub type End = Vec<Queue<PairRx, PairTx>>;
 
-/// A cable that moves packets; returns its two ends.
+/// Creates a cable that moves packets; returns its two ends.
 ///
 /// # Errors
-/// [`PairError::Event`] when the process may open no more files.
+/// [`PairError::Event`] if the process may open no more files.
 pub fn cable(options: Options) -> Result<(End, End), PairError> {
     connect(options, None)
 }
 
-/// A cable that copies every packet in and out; returns its two ends.
+/// Creates a cable that copies every packet in and out; returns its two ends.
 ///
 /// # Errors
-/// [`PairError`] when the process may open no more files, or there is no memory for the copies.
+/// [`PairError`] if the process may open no more files, or if there is no memory for the copies.
 pub fn copying(options: Options) -> Result<(End, End), PairError> {
-    // Beside the packets on the way, both ends have a cache and a batch of free slots.
+    // Besides the packets in flight, both ends have a cache and a batch of free slots.
     let wires = 2 * options.queues;
     let slots = wires * (options.ring.next_power_of_two() + 6 * BATCH);
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ fn connect(options: Options, copies: Option<&Region>) -> Result<(End, End), Pair
     Ok((left, right))
 }
 
-/// One direction of one queue.
+/// Creates one direction of one queue.
 fn wire(options: Options, copies: Option<&Region>) -> Result<(PairTx, PairRx), PairError> {
     let (outgoing, incoming) = ring::channel(options.ring);
     let wakeup = Arc::new(Wakeup::new().map_err(PairError::Event)?);
@@ -116,7 +116,7 @@ impl Copies {
     }
 }
 
-/// The sending end of one queue of a cable.
+/// The transmitting end of one queue of a cable.
 #[derive(Debug)]
 pub struct PairTx {
     outgoing: Producer<Packet>,
@@ -127,8 +127,8 @@ pub struct PairTx {
 }
 
 impl PairTx {
-    /// Sends the first `count` packets of `batch`, which all fit the link and the ring; returns how
-    /// many went.
+    /// Sends the first `count` packets of `batch`, which all fit the link and the ring; returns the number
+    /// sent.
     fn send(&mut self, count: usize, batch: &mut Batch, pool: &mut Pool) -> usize {
         let Some(copies) = &mut self.copies else {
             // There is room for all of them.
@@ -180,7 +180,7 @@ impl TxQueue for PairTx {
         }
     }
 
-    /// Nothing to reclaim: what was sent belongs to the other end, or was copied.
+    /// Reclaims nothing: a sent packet belongs to the receiving end, or was copied.
     fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
         if self.wakeup.is_gone() { Turn::Closed } else { Turn::Drained }
     }
@@ -210,12 +210,12 @@ pub struct PairRx {
 }
 
 impl PairRx {
-    /// Packets that wait at this end.
+    /// Returns the number of packets that wait at this end.
     fn pending(&mut self) -> usize {
         pending(&mut self.incoming, self.copies.as_ref())
     }
 
-    /// Moves up to `limit` packets into `batch`; returns how many.
+    /// Moves up to `limit` packets into `batch`; returns their number.
     fn take(&mut self, limit: usize, batch: &mut Batch, pool: &mut Pool) -> usize {
         let Some(Copies { pool: copy_pool, staged }) = &mut self.copies else {
             return self.incoming.pop_all(limit, |packet| deliver(packet, batch));
@@ -236,7 +236,7 @@ impl PairRx {
 
 impl RxQueue for PairRx {
     fn receive(&mut self, budget: &mut Budget, batch: &mut Batch, pool: &mut Pool) -> Turn {
-        // Looked at first: what was sent before the end hung up is still received.
+        // Read first: packets sent before the peer's end was dropped are still received.
         let gone = self.receiver.is_gone();
         let limit = batch.room().min(budget.left() as usize);
         let before = batch.len();

@@ -1,36 +1,36 @@
-//! Common receive parameters of all drivers: the refill threshold, and the treatment of small packets.
+//! Receive parameters common to all drivers: the refill threshold, and the treatment of small packets.
 
 use polder_buffers::{HEADROOM, Packet, Pool, Segment};
 
-/// Supply of a driver's receive ring.
+/// Receive parameters of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
-    /// Percentage of posted frames below which the ring is refilled; 100, after every poll, is the
-    /// technique's off (C5).
+    /// Percentage of posted frames below which the ring is refilled; 100 refills after every poll, which
+    /// switches technique C5 off.
     pub refill_below_percent: u8,
-    /// Maximum length of packets that are copied into a fragment, so that their frame is posted again
+    /// Maximum length in bytes of packets that are copied to a fragment, so that their frame is posted again
     /// at once; 0 is off (D1).
     pub copy_break: u16,
-    /// Bytes in front of a packet that a driver places itself (E4).
+    /// Bytes before a packet, if the driver places packets itself (E4).
     pub headroom: u16,
 }
 
 impl Default for Receiving {
-    /// Refilled below two thirds; everything stays in the frame that it came in.
+    /// Refills below two thirds, and copies no packet.
     fn default() -> Self {
         Self { refill_below_percent: 67, copy_break: 0, headroom: HEADROOM }
     }
 }
 
 impl Receiving {
-    /// Number of posted frames of `target` below which a refill is requested.
+    /// Returns the number of posted frames of `target` below which the ring is refilled.
     pub(crate) fn low_mark(&self, target: u32) -> u32 {
         let percent = u64::from(self.refill_below_percent.min(100));
         let mark = (u64::from(target) * percent).div_ceil(100);
         u32::try_from(mark).unwrap_or(target).max(1)
     }
 
-    /// A copy of a small packet in a fragment; `None` when it is long, or no fragment is free.
+    /// Copies a small packet to a fragment; `None` if it is too long, or no fragment is free.
     ///
     /// Cost: the fragment and the copy, some ten nanoseconds.
     #[inline]
@@ -38,7 +38,7 @@ impl Receiving {
         let length = u16::try_from(bytes.len()).ok().filter(|&length| length <= self.copy_break)?;
         let mut frame = pool.take_for(u32::from(self.headroom) + u32::from(length))?;
         if frame.region() == pool.region().id() {
-            // No fragment: a slot holds the packet as well as the one that it is in.
+            // The pool gave a slot, not a fragment: copying to it gains nothing.
             pool.release_frame(frame);
             return None;
         }

@@ -1,5 +1,5 @@
-//! Wake-up of a thread that waits for an event in shared memory, without a lost wake-up and without a
-//! system call while it is awake.
+//! Wake-up of a thread that waits for values in shared memory: no wake-up is lost, and none costs a system
+//! call while the thread is awake.
 
 use polder_datapath::port::Armed;
 use rustix::event::EventfdFlags;
@@ -7,14 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Wake-up of the receiver by the sender of one direction, by which each also learns that the other
-/// is gone.
+/// Wake-up state of one direction between a sender and a receiver; also tells each that the peer is gone.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     event: OwnedFd,
-    /// Set by the receiver that wants an event; cleared when the event is sent, or no longer wanted.
+    /// Set by a receiver that wants a wake-up; cleared when it is sent or no longer wanted.
     armed: AtomicBool,
-    /// Set by the end that goes first.
+    /// Set by the end that is dropped first.
     gone: AtomicBool,
 }
 
@@ -24,13 +23,13 @@ impl Wakeup {
         Ok(Self { event, armed: AtomicBool::new(false), gone: AtomicBool::new(false) })
     }
 
-    /// Rings if the receiver wants it; called after something was sent.
+    /// Wakes the receiver if it is armed; called after a value was sent.
     pub(crate) fn wake_if_armed(&self) {
         // The fence pairs with the one in `WakeupReceiver::arm`: either this sees the receiver armed, or the
-        // receiver sees what was sent.
+        // receiver sees the sent value.
         fence(Ordering::SeqCst);
-        // AcqRel pairs with the swaps of `WakeupReceiver::arm`: who finds the flag cleared has a ring to
-        // collect, and the rings of earlier events have been written.
+        // AcqRel pairs with the swaps of `WakeupReceiver::arm`: the end that finds the flag cleared has a
+        // wake-up to read, and earlier wake-ups are already written.
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
             debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
@@ -38,7 +37,7 @@ impl Wakeup {
     }
 
     pub(crate) fn close(&self) {
-        // Release pairs with the Acquire load in `is_gone`: who sees the end sees all that was sent.
+        // Release pairs with the Acquire load in `is_gone`: an end that sees the flag sees all sent values.
         self.gone.store(true, Ordering::Release);
         self.wake_if_armed();
     }
@@ -48,14 +47,14 @@ impl Wakeup {
     }
 }
 
-/// The receiver's side of a wakeup.
+/// The receiver's end of a wake-up.
 #[derive(Debug)]
 pub(crate) struct WakeupReceiver {
     wakeup: Arc<Wakeup>,
-    /// True if the last `arm` answered `Waiting`.
+    /// True if the last `arm` returned `Waiting`.
     waiting: bool,
-    /// Rings that were given and not yet read from the event. Below zero for a moment when a ring
-    /// is read before it is noticed.
+    /// Number of wake-ups sent and not yet read from the event. Below 0 for a moment if a wake-up is read
+    /// before it is counted.
     rings_owed: i64,
 }
 
@@ -72,12 +71,12 @@ impl WakeupReceiver {
         self.wakeup.close();
     }
 
-    /// Descriptor that is readable when the wakeup is sent.
+    /// Returns the descriptor that is readable when a wake-up is sent.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.wakeup.event.as_fd()
     }
 
-    /// Asks for a wake-up, then looks once more whether there are values.
+    /// Requests a wake-up, then checks for values once more.
     pub(crate) fn arm(&mut self, has_some: impl FnOnce() -> bool) -> Armed {
         // AcqRel pairs with the swap in `wake_if_armed`.
         let was_armed = self.wakeup.armed.swap(true, Ordering::AcqRel);
@@ -94,7 +93,7 @@ impl WakeupReceiver {
         Armed::Raced
     }
 
-    /// Reads the rings that were given since the receiver last armed.
+    /// Reads the wake-ups that were sent since the receiver last armed.
     fn collect_rings(&mut self) {
         let mut rings = [0; 8];
         if self.rings_owed > 0 && rustix::io::read(&self.wakeup.event, &mut rings) == Ok(8) {

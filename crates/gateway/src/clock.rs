@@ -4,25 +4,25 @@ use polder_datapath::units::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The gateway's monotonic clock; all workers share its origin.
+/// Monotonic clock of the gateway; all workers share its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// A clock that starts at a second past zero, so that zero is always the past.
+    /// Starts a clock at one second, so that time 0 is always in the past.
     #[expect(clippy::disallowed_methods, reason = "the gateway's clock starts here")]
     pub fn start() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// Origin of the clock, in nanoseconds of `CLOCK_MONOTONIC`, for another process that goes on with it.
+    /// Origin of the clock, in nanoseconds of `CLOCK_MONOTONIC`, for a successor process.
     pub fn origin(&self) -> u64 {
         monotonic().saturating_sub(self.elapsed().0)
     }
 
-    /// The clock of another process with that [`origin`](Self::origin).
+    /// Continues the clock of another process with this [`origin`](Self::origin).
     #[expect(clippy::disallowed_methods, reason = "the gateway's clock goes on here")]
     pub fn since(origin: u64) -> Self {
         let passed = Duration::from_nanos(monotonic().saturating_sub(origin));
@@ -30,7 +30,7 @@ impl Clock {
         Self { origin: now.checked_sub(passed).unwrap_or(now) }
     }
 
-    /// The time.
+    /// Current time.
     ///
     /// Cost: about 25 ns through the vDSO.
     #[expect(clippy::disallowed_methods, reason = "the worker's reading of the clock")]
@@ -39,28 +39,28 @@ impl Clock {
         Nanos::SECOND + Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Time for which the calling thread has had a core, since it began.
+    /// CPU time of the calling thread since it began.
     ///
-    /// Cost: a system call that looks into the scheduler, about half a microsecond.
+    /// Cost: a system call that asks the scheduler, about half a microsecond.
     pub fn cpu(&self) -> Nanos {
         let used = clock_gettime(ClockId::ThreadCPUTime);
         let seconds = u64::try_from(used.tv_sec).unwrap_or(0);
         Nanos(seconds * Nanos::SECOND.0 + u64::try_from(used.tv_nsec).unwrap_or(0))
     }
 
-    /// Time since it was started.
+    /// Time since the clock was started.
     pub fn elapsed(&self) -> Nanos {
         self.now().since(Nanos::SECOND)
     }
 }
 
-/// Time since the machine started, which all processes share.
+/// `CLOCK_MONOTONIC` in nanoseconds, the same for all processes.
 pub fn monotonic() -> u64 {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Time of day, in nanoseconds since 1970-01-01 00:00 UTC.
+/// Unix time in nanoseconds.
 #[expect(clippy::disallowed_methods, reason = "events bear the time of day")]
 pub fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

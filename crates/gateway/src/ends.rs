@@ -1,4 +1,4 @@
-//! True once the process was asked to end. What waits for something outside of it looks, and gives up.
+//! Flag that is set once the process was asked to end, so that waits for other hosts can be given up.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,4 @@
-//! Names and addresses that are the same at each start: made of a hash.
+//! Hash for names and addresses that must be the same at each start.
 
 /// FNV-1a, 64 bits. Source: draft-eastlake-fnv.
 pub(crate) fn fnv1a(octets: impl IntoIterator<Item = u8>) -> u64 {

@@ -1,4 +1,4 @@
-//! The log of `polder run`: its level, which changes while it runs, and priorities for the journal.
+//! Log of `polder run`: its filter, which can change at run time, and priorities for the journal.
 
 use rustix::fs::fstat;
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{Format, FormatEvent, FormatFields, Full, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The variable that says how much is logged.
+/// Environment variable with the log filter.
 const VARIABLE: &str = "POLDER_LOG";
-/// Default log level.
+/// Default log filter.
 const DEFAULT: &str = "info";
 
-/// A filter that names no level.
+/// Error: a filter without a valid level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} is no level: take `error`, `warn`, `info`, `debug`, `trace` or `off`, or MODULE=LEVEL as in \
@@ -25,22 +25,22 @@ const DEFAULT: &str = "info";
 )]
 pub struct FilterError(String);
 
-/// Changes the filter of the process.
+/// Function that changes the filter of the process.
 type Change = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
-/// Filter of the process: a fact about it, like the stream that its log goes to.
+/// Filter of the process, global like standard error.
 static FILTER: OnceLock<Filter> = OnceLock::new();
 
 struct Filter {
     change: Change,
-    /// Filter at the start, and the one in force.
+    /// Filter at the start, and current filter.
     words: Mutex<(String, String)>,
 }
 
-/// Begins to log to standard error, which has colours if `colour`; the journal has times of its own.
+/// Starts logging to standard error, with colours if `colour`, and without times of day for the journal.
 ///
 /// # Errors
-/// When `POLDER_LOG` names no level.
+/// When `POLDER_LOG` has no valid filter.
 pub fn begin(colour: bool) -> Result<(), FilterError> {
     let words = match std::env::var_os(VARIABLE) {
         None => DEFAULT.to_owned(),
@@ -50,7 +50,7 @@ pub fn begin(colour: bool) -> Result<(), FilterError> {
     };
     let filter = filter(&words)?;
     let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Where nobody reads the log any more, the library would print that to the same place, which panics.
+    // If standard error cannot be written, the library would print that error there again and panic.
     let format = format.log_internal_errors(false);
     let change: Change = if is_journal(std::env::var_os("JOURNAL_STREAM").as_deref(), std::io::stderr()) {
         let lines = Journal(Format::default().with_target(false).without_time());
@@ -68,10 +68,10 @@ pub fn begin(colour: bool) -> Result<(), FilterError> {
     Ok(())
 }
 
-/// Takes another filter, or with `default` that of the start; says which is in force.
+/// Sets another filter, or with `default` the one at the start; returns the current filter.
 ///
 /// # Errors
-/// When the words name no level.
+/// When `words` is no valid filter.
 pub fn set(words: &str) -> Result<String, FilterError> {
     let Some(known) = FILTER.get() else { return Err(FilterError("the process has no log".to_owned())) };
     let mut state = known.words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ pub fn set(words: &str) -> Result<String, FilterError> {
     Ok(state.1.clone())
 }
 
-/// The filter in force.
+/// The current filter.
 pub fn in_force() -> String {
     let known =
         FILTER.get().map(|known| known.words.lock().unwrap_or_else(PoisonError::into_inner).1.clone());
@@ -95,9 +95,9 @@ fn text(value: &OsStr) -> Result<String, FilterError> {
     filter(text).map(|_| text.to_owned())
 }
 
-/// The filter that some words stand for.
+/// Parses a filter.
 fn filter(words: &str) -> Result<EnvFilter, FilterError> {
-    // The library takes a word that is no level for a module whose every line is wanted.
+    // The library takes a word that is no level for a module name.
     let wrong = words.split(',').map(str::trim).find(|directive| !is_directive(directive));
     match wrong {
         Some(wrong) => Err(FilterError(format!("`{wrong}`"))),
@@ -105,13 +105,14 @@ fn filter(words: &str) -> Result<EnvFilter, FilterError> {
     }
 }
 
-/// True for LEVEL, MODULE=LEVEL, and spans in brackets, which the library reads.
+/// True for LEVEL and MODULE=LEVEL, and for directives with spans in brackets, which the library checks.
 fn is_directive(directive: &str) -> bool {
     let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
     directive.contains('[') || level.parse::<LevelFilter>().is_ok()
 }
 
-/// True if a stream is the journal's. Source: systemd.exec(5), `$JOURNAL_STREAM`: device and inode of the socket.
+/// True if a stream leads to the journal. Source: systemd.exec(5), `$JOURNAL_STREAM`: device and inode of the
+/// socket.
 fn is_journal(variable: Option<&OsStr>, stream: impl AsFd) -> bool {
     let Some((device, inode)) = variable.and_then(OsStr::to_str).and_then(|text| text.split_once(':')) else {
         return false;
@@ -120,7 +121,7 @@ fn is_journal(variable: Option<&OsStr>, stream: impl AsFd) -> bool {
     device.parse() == Ok(file.st_dev) && inode.parse() == Ok(file.st_ino)
 }
 
-/// Lines as the journal takes them: one line a message, with its priority in front (sd-daemon(3)).
+/// Formatter for the journal: one line for each message, with its priority first (sd-daemon(3)).
 struct Journal(Format<Full, ()>);
 
 impl<S, N> FormatEvent<S, N> for Journal
@@ -150,7 +151,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// A message of several lines as one.
+/// Joins the lines of a message.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" | ")

@@ -1,36 +1,36 @@
-//! Keepalives of one tunnel: those that are due, those that were not answered, and the state of the other end.
+//! Keepalive state machine of a tunnel: due and unanswered keepalives, and the state of the remote end.
 //!
-//! In: the time, and when an answer last came; the packet path notes that. Silence is counted in keepalives, not in time: a
-//! sender that had no core for a while has sent nothing that could have been answered. Octets, sockets and the thread that
-//! waits are [`runtime::liveness`](crate::runtime::liveness)'s.
+//! Input: current time, and the time of the last answer, which workers record. Time-outs count keepalives
+//! rather than time, because a thread that was not scheduled has sent nothing that could be answered.
+//! Packets, sockets and the thread are in [`runtime::liveness`](crate::runtime::liveness).
 
 use polder_datapath::units::Nanos;
 
-/// Time after a keepalive at which its answer is looked for while the other end is not known to live.
+/// Time after a keepalive at which its answer is checked unless the remote end is up.
 const LOOK: Nanos = Nanos::from_millis(100);
 
-/// Values that an operator gives.
+/// Configured values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Interval at which keepalives are sent.
+    /// Interval of keepalives.
     pub interval: Nanos,
-    /// Keepalives in a row without an answer after which the other end is down.
+    /// Number of consecutive unanswered keepalives after which the remote end is down.
     pub retries: u8,
 }
 
-/// State of the other end.
+/// State of the remote end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is not known yet.
+    /// Not known yet.
     Init,
     /// Keepalives are answered.
     Up,
-    /// They are not.
+    /// Keepalives are not answered.
     Down,
 }
 
 impl State {
-    /// Its name in views.
+    /// Name of the state in views.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Init => "init",
@@ -40,24 +40,24 @@ impl State {
     }
 }
 
-/// Keepalives of one tunnel, and the state of its other end.
+/// Keepalives of a tunnel, and the state of its remote end.
 #[derive(Clone, Debug)]
 pub struct Watch {
     settings: Settings,
     state: State,
     begun: Nanos,
     changed_at: Nanos,
-    /// Time at which the last keepalive was sent.
+    /// Time of the last sent keepalive.
     sent_at: Option<Nanos>,
     /// Time of the last answer.
     heard_at: Option<Nanos>,
     unanswered: u8,
-    /// Time of the next look for an answer before the next keepalive.
+    /// Time of the next check for an answer before the next keepalive.
     look_at: Option<Nanos>,
 }
 
 impl Watch {
-    /// A watch that begins. A tunnel carries until it is known that nothing answers.
+    /// Creates the state of a tunnel, which is used until keepalives fail.
     pub fn new(settings: Settings, now: Nanos) -> Self {
         Self {
             settings,
@@ -71,35 +71,35 @@ impl Watch {
         }
     }
 
-    /// Takes other settings over.
+    /// Changes the settings.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// State of the other end.
+    /// State of the remote end.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Time of its last change.
+    /// Time of the last change of the state.
     pub fn changed_at(&self) -> Nanos {
         self.changed_at
     }
 
-    /// Time of the last answer.
+    /// Time of the last answer; `None` if there was none.
     pub fn heard_at(&self) -> Option<Nanos> {
         self.heard_at
     }
 
-    /// Keepalives in a row that were not answered.
+    /// Number of consecutive unanswered keepalives.
     pub fn unanswered(&self) -> u8 {
         self.unanswered
     }
 
-    /// Takes note of the time at which an answer last came. Returns true if the state has changed.
+    /// Records the time of the last answer. Returns true if the state has changed.
     pub fn look(&mut self, heard_at: Option<Nanos>, now: Nanos) -> bool {
         self.look_at = self.look_at.filter(|&at| at > now);
-        // What came before answers no keepalive of this watch.
+        // An earlier answer belongs to keepalives from before.
         let heard_at = heard_at.filter(|&heard| heard >= self.begun);
         if heard_at <= self.heard_at {
             return false;
@@ -108,8 +108,8 @@ impl Watch {
         self.change(State::Up, now)
     }
 
-    /// True if a keepalive is due; it counts as sent. To be called behind [`look`](Self::look). The second is true if
-    /// the state has changed: too many were not answered.
+    /// Returns whether a keepalive is due, which then counts as sent, and whether the state has changed
+    /// because too many were unanswered. Call it after [`look`](Self::look).
     pub fn send(&mut self, now: Nanos) -> (bool, bool) {
         let Some(sent_at) = self.sent_at else {
             self.sent(now);

@@ -1,13 +1,13 @@
-//! Files with secrets, which stand beside the configuration.
+//! Files with secrets, beside the configuration file.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs::File;
 use std::io::Read as _;
 
-/// Reads the file at `path`, of which `longest` octets are the most: what has no end is not read to it.
+/// Reads the file at `path`, at most `longest` bytes.
 ///
 /// # Errors
-/// When it cannot be read, or is longer: too long for `what`.
+/// When it cannot be read, or is longer.
 pub(crate) fn read(path: &str, longest: u64, what: &str) -> Result<String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_string(&mut text));

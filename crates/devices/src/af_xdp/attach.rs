@@ -1,4 +1,4 @@
-//! The XDP program on its interface: attached, taken over, and what is left of it at the end.
+//! The attachment of the XDP program to its interface: attaching, taking over, and detaching at the end.
 
 use super::error::OpenError;
 use super::link::{self, LinkInfo, Which};
@@ -9,13 +9,13 @@ use core::time::Duration;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A link that holds our program, or waits for it.
+/// A BPF link that attaches our program, or will at [`Attachment::commit`].
 #[derive(Debug)]
 pub(crate) struct Attachment {
     link: OwnedFd,
-    /// The name in the BPF file system, if it has one.
+    /// The link's pin in the BPF file system, if it has one.
     pinned: Option<Pinned>,
-    /// The link was left by an earlier process, and has that one's program until `commit`.
+    /// True if an earlier process left the link; its program runs until `commit`.
     inherited: bool,
     committed: bool,
     on_exit: OnExit,
@@ -23,9 +23,8 @@ pub(crate) struct Attachment {
 
 /// Attaches `program`, or takes over the link that an earlier process has left pinned.
 ///
-/// An interface without a link gets the program at once: until sockets are there it passes or drops
-/// everything, as `on_exit` says. A link that was taken over keeps its old program, and so the
-/// interface closed, until [`Attachment::commit`].
+/// A new link attaches the program at once: until sockets exist it passes or drops all packets, as `on_exit`
+/// says. A link taken over keeps its old program, so the interface stays closed until [`Attachment::commit`].
 pub(super) fn attach(
     link: &LinkInfo,
     program: &OwnedFd,
@@ -42,8 +41,8 @@ pub(super) fn attach(
     Ok((attachment, hook))
 }
 
-/// Takes over the link of that kind that an earlier process has left pinned or has `given`, or makes one. A link of another
-/// kind, or of an interface that is gone, goes when there is a new one.
+/// Takes over the link of kind `kind` that an earlier process has `given` or left pinned, or makes a new one.
+/// A pinned link of another kind, or of a deleted interface, is removed once the new link exists.
 pub(crate) fn take_over_or(
     link: &LinkInfo,
     (kind, on_exit): (LinkKind, OnExit),
@@ -81,7 +80,7 @@ pub(crate) fn take_over_or(
     Ok(Attachment { link: fd, pinned, inherited, committed: false, on_exit })
 }
 
-/// Removes the pinned link of an interface whose packets another hook gets.
+/// Removes the interface's pinned link when its packets are taken at another hook.
 pub(crate) fn remove_stale(link: &LinkInfo) -> Result<(), OpenError> {
     let Ok(place) = PinnedLink::of(&link.name) else { return Ok(()) };
     let Some(stale) = place.find()? else { return Ok(()) };
@@ -127,7 +126,7 @@ fn attach_new(
     Err(OpenError::Attach { interface: interface(), reasons: reasons.join("; ") })
 }
 
-/// Attaches, and waits for a gateway that has just ended to let go of the interface.
+/// Attaches the program; retries while a gateway that has just ended still occupies the interface.
 fn link_patiently(link: &LinkInfo, program: &OwnedFd, hook: Hook) -> Result<OwnedFd, Errno> {
     for _ in 0..BUSY_RETRIES {
         let result = sys::link_xdp(program.as_fd(), link.index, hook.flag());
@@ -141,13 +140,13 @@ fn link_patiently(link: &LinkInfo, program: &OwnedFd, hook: Hook) -> Result<Owne
     Err(Errno::BUSY)
 }
 
-/// Name and number of the program that is attached.
+/// Returns name and number of the attached program.
 fn attached(interface: u32) -> Option<String> {
     let link = link::query(Which::Index(interface)).ok()?;
     link.xdp.program().map(program_name)
 }
 
-/// Meaning of a hook's refusal.
+/// Returns the meaning of a hook's error.
 fn why(hook: Hook, errno: Errno) -> String {
     match (hook, errno) {
         (Hook::Native, Errno::OPNOTSUPP) => "the driver does not offer it".to_owned(),
@@ -162,19 +161,19 @@ fn why(hook: Hook, errno: Errno) -> String {
 }
 
 impl Attachment {
-    /// Puts `program` to work in the place of the one that was attached. A link that was taken over keeps its own until
+    /// Replaces the attached program by `program`. A link taken over keeps its old program until
     /// [`commit`](Self::commit).
     pub(super) fn replace(&self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         if self.inherited { Ok(()) } else { self.renew(link, program) }
     }
 
-    /// Puts `program` to work again, whatever is attached.
+    /// Replaces the attached program by `program`, also on a link taken over.
     pub(crate) fn renew(&self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         sys::update_link(self.link.as_fd(), program.as_fd())
             .map_err(|errno| step(link, "replace the program of the BPF link", errno))
     }
 
-    /// Puts `program` to work for good. One step, so that there is no moment without a program.
+    /// Makes `program` the attached program for good, in one step: the interface is never without a program.
     pub(crate) fn commit(&mut self, link: &LinkInfo, program: &OwnedFd) -> Result<(), OpenError> {
         if self.inherited {
             sys::update_link(self.link.as_fd(), program.as_fd())
@@ -189,12 +188,12 @@ impl Attachment {
         Ok(())
     }
 
-    /// The link, for another process that goes on with it.
+    /// Returns the link's descriptor, to hand over to the successor process.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
 
-    /// Leaves the link as it is, whatever happens to this process: another one goes on with it.
+    /// Keeps the link when this value is dropped: the successor process goes on with the link.
     pub(crate) fn leave(&mut self) {
         (self.inherited, self.committed) = (true, false);
     }
@@ -204,12 +203,12 @@ impl Attachment {
         sys::object_info(self.link.as_fd()).is_ok_and(|info| LinkKind::of(&info).1 != 0)
     }
 
-    /// True if the link is to be undone when its owner ends.
+    /// True if dropping this value detaches the link.
     fn ends_with_us(&self) -> bool {
         match (self.committed, self.inherited, self.on_exit) {
             (true, _, OnExit::Kernel) => true,
             (true, _, OnExit::Drop) => false,
-            // A start that failed leaves everything as it was: open, or closed by an earlier process.
+            // A failed start restores the earlier state: open, or closed by an earlier process.
             (false, inherited, _) => !inherited,
         }
     }
@@ -220,13 +219,13 @@ impl Drop for Attachment {
         if !self.ends_with_us() {
             return;
         }
-        // Both fail only when the interface or the file is gone, and then there is nothing to undo.
+        // Both fail only if the interface or the file is gone; then there is nothing to undo.
         let _ = sys::detach_link(self.link.as_fd());
         let _ = self.pinned.take().map(|pinned| pinned.unpin());
     }
 }
 
-/// Name and number of a loaded program.
+/// Returns name and number of a loaded program.
 pub(crate) fn program_name(id: u32) -> String {
     let info = sys::open_program(id).and_then(|program| sys::object_info(program.as_fd()));
     let name = info.ok().map(|info| {
@@ -244,10 +243,10 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::Step { interface: link.name.clone(), step, errno }
 }
 
-/// Prefix of the names of Polder's programs.
+/// Prefix of the names of Polder's BPF programs.
 pub(crate) const OUR_PREFIX: &str = "polder_";
-/// Name of a program whose name may not be read, which takes CAP_SYS_ADMIN.
+/// Shown for a program whose name is unreadable (CAP_SYS_ADMIN is missing).
 const NAMELESS: &str = "number";
-/// Number of retries of an interface that is in use, and the pause between them: half a second in total.
+/// Number of attempts on a busy interface, and the pause between two: half a second in total.
 pub(crate) const BUSY_RETRIES: u32 = 50;
 pub(crate) const BUSY_WAIT: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! Memory of a socket, and its binding to a queue.
+//! Registration of a socket's packet memory, and its binding to a queue.
 
 use core::time::Duration;
 use polder_buffers::Region;
@@ -12,9 +12,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// Method of moving packets between the device and the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
-    /// The device reads and writes the region itself.
+    /// True if the device reads and writes the region itself.
     pub(super) zero_copy: bool,
-    /// A packet may have several descriptors.
+    /// True if a packet may have several descriptors.
     pub(super) multi_buffer: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn register(socket: &OwnedFd, region: &Region) -> Result<(), Errno> {
     sockopt::set_xdp_umem_reg(socket, value)
 }
 
-/// Binds a socket to a queue, or to the memory of the socket `sharing`.
+/// Binds a socket to a queue. With `sharing`, the socket uses that socket's UMEM.
 pub(super) fn bind(
     socket: &OwnedFd,
     interface: u32,
@@ -60,7 +60,7 @@ fn bind_once(
     sharing: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     if let Some(shared_umem_fd) = sharing {
-        // The other flags are those of the first socket; the kernel refuses them here.
+        // The first socket's other flags apply; the kernel refuses them here.
         let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
         return rustix::net::bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd });
     }
@@ -71,10 +71,10 @@ fn bind_once(
     rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
 }
 
-/// Entries of a ring that is made because the kernel wants one.
+/// Number of entries of a ring that is needed only because the kernel requires one.
 pub(super) const SMALLEST_RING: u32 = 2;
 
-/// Number of retries of a busy queue, and the pause between them: about one second in total.
+/// Number of attempts on a busy queue, and the pause between two: about one second in total.
 const BUSY_RETRIES: u32 = 25;
 
 const BUSY_LONGEST_WAIT: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The interface of a port, and the queues of it that are used.
+//! The interface of a port, and its queues that are used.
 
 use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
@@ -6,7 +6,7 @@ use super::link::{self, LinkInfo, Which};
 use super::options::Options;
 use polder_buffers::RegionOptions;
 
-/// Looks for the interface, and checks the options.
+/// Finds the interface, and checks the options.
 pub(super) fn find(options: &Options, memory: RegionOptions) -> Result<LinkInfo, OpenError> {
     for ring in [options.receive_ring, options.transmit_ring] {
         if !ring.is_power_of_two() || !(64..=32_768).contains(&ring) {
@@ -24,24 +24,24 @@ pub(super) fn find(options: &Options, memory: RegionOptions) -> Result<LinkInfo,
     }
 }
 
-/// The queues that are used, and those that there are.
+/// The queues that are used, and those that the device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Used {
-    /// Used in each direction; never more to send than to receive.
+    /// Used queues in each direction; never more TX than RX queues.
     pub(super) channels: Channels,
-    /// In use by the device, to receive.
+    /// RX queues that the device has in use.
     pub(super) present: u32,
-    /// True if the driver has reported it; false for a guess.
+    /// True if the driver has reported `present`; false for a guess.
     pub(super) known: bool,
 }
 
-/// Queues for `options`, of those that the link has.
+/// Chooses the queues for `options` from the link's queues.
 pub(super) fn channels(link: &LinkInfo, options: &Options) -> Result<Used, OpenError> {
     let asked = Ethtool::new().and_then(|mut ethtool| ethtool.channels(&link.name));
     let (present, known) = match asked {
         Ok(channels) if channels.receive > 0 && channels.transmit > 0 => (channels, true),
-        // Drivers without channels have as many queues as they were made with; a multi-queue TAP has
-        // 256 of which few are in use, so more than one is not believed.
+        // A driver without channels has a fixed number of queues; a multi-queue TAP has 256 with few in use,
+        // so a number above one is not believed.
         Ok(_) | Err(_) => {
             let one = link.receive_queues <= 1 && link.transmit_queues <= 1;
             (Channels { receive: 1, transmit: 1 }, one)

@@ -1,7 +1,7 @@
-//! The end of AF_XDP sockets, on a thread that has the time for it.
+//! Closing of AF_XDP sockets on a separate thread.
 //!
-//! The kernel takes milliseconds to close a socket, in which a worker has other ports to serve. Whether a driver has
-//! given memory back is found out by another socket, which a worker may have no right to make.
+//! The kernel takes milliseconds to close a socket, and a worker has other ports to serve meanwhile. A second
+//! socket finds out if the driver has released the memory; a worker may lack the right to open one.
 
 use super::bind::{SMALLEST_RING, Transfer, bind, register};
 use polder_buffers::{Frame, Region, RegionOptions};
@@ -11,17 +11,17 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// The way to the thread that closes sockets, if there is one: one for the process, like the sockets themselves.
+/// Channel to the closing thread, one for the process; unset without one.
 static CLOSER: OnceLock<Sender<End>> = OnceLock::new();
 
-/// Closes the sockets that other threads are done with.
+/// Thread body that closes the sockets that other threads hand over.
 #[derive(Debug)]
 pub struct Closer(Receiver<End>);
 
 impl Closer {
-    /// The closer of this process, for a thread that [runs](Self::run) it; `None` when it was given out before.
+    /// Returns the closer of this process, for a thread to [run](Self::run); `None` if it was taken before.
     ///
-    /// Without one, a thread is started for each socket.
+    /// Without one, each socket is closed by a thread of its own.
     pub fn new() -> Option<Self> {
         let (sender, receiver) = channel();
         CLOSER.set(sender).ok().map(|()| Self(receiver))
@@ -31,13 +31,14 @@ impl Closer {
     pub fn run(self) {
         while let Ok(first) = self.0.recv() {
             let mut ends = std::iter::once(first).chain(self.0.try_iter()).collect::<Vec<_>>();
-            // All of them before drivers are waited for, which then let go at the same time.
+            // All are closed before drivers are waited for, so that the drivers release them at the same
+            // time.
             ends.iter_mut().for_each(End::close);
         }
     }
 }
 
-/// Closes a socket, later and elsewhere.
+/// Hands a socket to the closing thread.
 pub(super) fn hand_over(end: End) {
     let end = match CLOSER.get() {
         Some(closer) => match closer.send(end) {
@@ -46,22 +47,22 @@ pub(super) fn hand_over(end: End) {
         },
         None => end,
     };
-    // Without a thread it happens here.
+    // If the thread cannot be started, the socket is closed here.
     let _ = std::thread::Builder::new().name("close-af-xdp".to_owned()).spawn(move || drop(end));
 }
 
-/// Remains of a queue: its socket, and the frames that the kernel may use until that is closed.
+/// A closed queue's socket, and the frames that the kernel may use until the socket is closed.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) region: Region,
     pub(super) frames: Vec<Frame>,
     pub(super) socket: Option<OwnedFd>,
-    /// Interface and queue, in zero-copy mode.
+    /// Interface and queue number, in zero-copy mode.
     pub(super) device: Option<(u32, u32)>,
 }
 
 impl End {
-    /// In copy mode the kernel writes to the region while the socket is open and not later.
+    /// Closes the socket. In copy mode the kernel writes to the region only while the socket is open.
     fn close(&mut self) {
         drop(self.socket.take());
     }
@@ -72,7 +73,7 @@ impl Drop for End {
         let frames = core::mem::take(&mut self.frames);
         self.close();
         if self.device.is_some_and(|(interface, queue)| !device_has_let_go(interface, queue)) {
-            // The device may still write to these frames. They are lost, which is the lesser evil.
+            // The device may still write to these frames: they are leaked, which is the lesser evil.
             core::mem::forget(frames);
             return;
         }
@@ -81,10 +82,10 @@ impl Drop for End {
     }
 }
 
-/// Waits until the driver has given up the memory of a closed zero-copy socket.
+/// Waits until the driver has released the memory of a closed zero-copy socket.
 ///
-/// The kernel takes the memory away from the driver some time after the socket is closed, and lets
-/// nobody bind to the queue before it has. So a successful binding is the proof.
+/// The kernel detaches the memory from the driver some time after the close, and refuses a binding to the
+/// queue until then: a successful binding is the proof.
 fn device_has_let_go(interface: u32, queue: u32) -> bool {
     let Ok(region) = Region::new(RegionOptions { slots: 2, slot_bytes: 2048 }) else {
         return false;
@@ -98,6 +99,6 @@ fn device_has_let_go(interface: u32, queue: u32) -> bool {
         sockopt::set_xdp_tx_ring_size(&socket, SMALLEST_RING)?;
         bind(&socket, interface, queue, Transfer { zero_copy: false, multi_buffer: false }, None)
     };
-    // An interface that is gone was taken from its driver before it went.
+    // Before an interface is deleted, the kernel detaches it from its driver.
     matches!(probe(), Ok(()) | Err(Errno::NODEV))
 }

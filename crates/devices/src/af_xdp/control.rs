@@ -1,4 +1,4 @@
-//! Control over the kernel's receiving, as far as it can be found out, and its meaning under overload.
+//! Finding about the kernel's half of receiving: does the worker control it, and what happens under overload.
 
 use super::attach::{OUR_PREFIX, program_name};
 use super::link::{self, LinkInfo};
@@ -10,14 +10,15 @@ use rustix::io::Errno;
 
 const TOPIC: &str = "receiving";
 
-/// Finding about control over the interface's receiving; the program is at `hook` once it is opened.
+/// Returns the finding about control of the interface's receiving; after opening, `hook` is the program's
+/// hook.
 pub(super) fn inspect(link: &LinkInfo, options: &Options, hook: Option<Hook>) -> Finding {
     let opened = hook.is_some();
-    // A kernel that cannot be asked cannot suspend interrupts either.
+    // A kernel that does not answer cannot suspend interrupts either.
     let named = named_queues(link.index).unwrap_or(0);
-    // A veth gets contexts when a program is attached, other interfaces when they are up.
+    // A veth gets NAPI contexts with the program; other interfaces get them when they are up.
     let may_come = !opened && (link.kind == "veth" || !link.up);
-    // Interfaces above others are received for by the contexts of those.
+    // An upper interface (bond, VLAN) receives in the NAPI contexts of its lower interfaces.
     let lowest = lowest(link.clone());
     let has_threads = lowest
         .iter()
@@ -35,7 +36,8 @@ pub(super) fn inspect(link: &LinkInfo, options: &Options, hook: Option<Hook>) ->
     judge(&names, found, named, options, (may_come, has_threads))
 }
 
-/// True if an interface of the kernel's own receives in softirq, or has senders that bring packets without a context.
+/// True if a virtual interface receives in softirq, or has senders that deliver packets without a NAPI
+/// context.
 fn is_by_senders(link: &LinkInfo, found: &[Napi]) -> bool {
     let is_own = if found.is_empty() {
         matches!(link.kind.as_str(), "veth" | "tun" | "netkit")
@@ -45,7 +47,8 @@ fn is_by_senders(link: &LinkInfo, found: &[Napi]) -> bool {
     is_own && found.iter().all(|napi| napi.thread.is_none())
 }
 
-/// Finding about an interface that receives on the cores of its senders; `has_ring`: there is one in front of the program.
+/// Returns the finding for an interface that receives on its senders' cores; `has_ring`: a ring precedes the
+/// program.
 fn by_senders(has_ring: bool) -> Finding {
     let mut text = "in softirq, on the cores of senders; under overload the program drops what nobody can use, control packets last"
         .to_owned();
@@ -56,7 +59,7 @@ fn by_senders(has_ring: bool) -> Finding {
     Finding { level: Level::Fine, topic: TOPIC, text }
 }
 
-/// The interfaces at the bottom below `link`; itself where there is none.
+/// Returns the lowest interfaces below `link`; `link` itself if there are none.
 fn lowest(link: LinkInfo) -> Vec<LinkInfo> {
     let (mut found, mut uppers) = (Vec::new(), vec![link]);
     while let Some(upper) = uppers.pop() {
@@ -70,10 +73,11 @@ fn threaded(name: &str) -> String {
     format!("/sys/class/net/{name}/threaded")
 }
 
-/// Receive threads that were left as a killed gateway had them; `opened` when they have been set right.
+/// Returns a finding about NAPI threads that a killed gateway left changed; `opened` if they have been
+/// restored.
 pub(super) fn left_over(link: &LinkInfo, opened: bool) -> Option<Finding> {
     let held = if opened { 0 } else { count_left(&napis(link.index).ok()?) };
-    // Where no program of ours is, no gateway runs that could hold them.
+    // Without a Polder program on the interface, no gateway runs that could hold them.
     let runs = link.xdp.program().is_some_and(|id| program_name(id).starts_with(OUR_PREFIX));
     judge_held(held, runs)
 }
@@ -139,7 +143,7 @@ fn judge(
     }
 }
 
-/// Reason why the kernel gives no answer.
+/// Reason why the kernel does not answer.
 fn unknown(errno: Errno) -> String {
     match errno {
         Errno::NOENT | Errno::OPNOTSUPP => " (Linux before 6.13)".to_owned(),
@@ -147,8 +151,8 @@ fn unknown(errno: Errno) -> String {
     }
 }
 
-/// Method by which the worker drives contexts: by the driver's information on its queues, and the
-/// kernel's abilities.
+/// Describes how the worker drives the NAPI contexts, by the driver's queue information and the kernel's
+/// features.
 fn driven(named: usize, napis: &[Napi]) -> &'static str {
     let suspends = napis.iter().all(|napi| napi.irq_suspend_timeout.is_some());
     match (named > 0, suspends) {

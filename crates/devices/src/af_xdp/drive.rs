@@ -1,11 +1,11 @@
 //! The kernel's half of receiving, queue by queue, as the worker drives it.
 //!
-//! Each queue has a NAPI context. It is told by netlink when to poll by itself, and by socket options that
-//! the worker polls it; both happen only when the worker changes its mode. Where the driver does not say
-//! which context a queue has (veth), a socket cannot poll it; then its thread is governed instead. Where senders are on
-//! this machine and the interface's program drops what the worker has no use for, a context without a thread has none made:
-//! it receives in softirq, on the cores of the senders, and where it would be polled it pauses between two polls, if timers
-//! cost little. What was set before is set again at the end.
+//! Each queue has a NAPI context. The worker configures it by netlink (when the kernel polls by itself) and
+//! by socket options (busy polling), both only when the worker changes its mode. If the driver does not tell
+//! a queue's context (veth), no socket can poll it; then the worker governs the context's thread. If senders
+//! are on this host and the interface's program drops the excess, a context without a thread gets none: it
+//! receives in softirq on the senders' cores, and in polled mode it pauses between two polls, if timers are
+//! cheap. The earlier settings are restored at the end.
 
 use super::napi::{Napi, describe, napis, set};
 use super::netdev::Netdev;
@@ -19,7 +19,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// Identity of a queue: the interface's number, its own, and the number of queues.
+/// Identity of a queue: interface index, queue number, and number of queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueIdentity {
     pub(super) interface: u32,
@@ -27,29 +27,30 @@ pub(super) struct QueueIdentity {
     pub(super) queues: usize,
 }
 
-/// The context of one queue, as far as it has been told anything.
+/// Driver of one queue's NAPI context.
 #[derive(Debug)]
 pub(super) struct Driver {
     now: Drive,
     place: QueueIdentity,
     told: Option<(Netdev, Napi)>,
     thread: Option<Thread>,
-    /// Pause in softirq, if a context without a thread is to have none, and whether this one has none for that reason.
+    /// Pause in softirq, if a context without a thread is to get none; and true if this context has none for
+    /// that reason.
     softirq: Option<SoftirqPause>,
     is_in_softirq: bool,
-    /// Poller of the context, where its interrupts are suspended meanwhile.
+    /// Poller of the context, if polling suspends its interrupts.
     poller: Option<Poller>,
-    /// True if the kernel has refused; it is not asked again.
+    /// True if the kernel has refused a setting; nothing more is tried.
     refused: bool,
     /// First refusal of the kernel, until it is reported.
     refusal: Option<Refused>,
-    /// Packets that one poll of the worker brings in at most, as the kernel was told.
+    /// Maximum number of packets of one poll, as set in the kernel.
     budget: u32,
 }
 
 impl Driver {
-    /// One that goes by interrupts, and that is never told anything unless it `adapts`. A context that no socket can poll
-    /// has a thread to be governed; with a pause in `softirq` only one that others have made.
+    /// Creates a driver in interrupt mode, which changes no setting unless it `adapts`. For a context that no
+    /// socket can poll, its thread is governed; with a pause in `softirq`, only a thread that exists already.
     pub(super) fn new(place: QueueIdentity, adapts: bool, softirq: Option<SoftirqPause>) -> Self {
         let now = Drive::Interrupts(Nanos(0));
         Self {
@@ -71,23 +72,24 @@ impl Driver {
         self.now == Drive::Polled && self.thread.is_none() && !self.is_in_softirq
     }
 
-    /// True if the context receives as the worker lets it.
+    /// True if the context receives only when the worker lets it.
     pub(super) fn is_governed(&self) -> bool {
         self.is_held() || self.is_polled()
     }
 
-    /// Lets the kernel receive, where interrupts are suspended meanwhile. `false` where the socket has to be asked.
+    /// Lets the kernel receive, if polling suspends interrupts. Returns `false` if the socket has to be
+    /// called.
     pub(super) fn poll(&self) -> bool {
-        // What is there is seen in the ring; what has happened to the interface the socket says.
+        // The ring shows new packets; the socket's error shows a lost interface.
         self.poller.as_ref().is_some_and(|poller| !poller.poll().contains(EventFlags::ERR))
     }
 
-    /// True if the context receives while the worker sleeps, and hardly otherwise.
+    /// True if the context's thread receives mainly while the worker sleeps.
     pub(super) fn is_held(&self) -> bool {
         self.thread.as_ref().is_some_and(Thread::is_held)
     }
 
-    /// The worker is about to sleep.
+    /// To be called before the worker sleeps.
     #[inline]
     pub(super) fn sleeps(&mut self) {
         if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
@@ -95,24 +97,25 @@ impl Driver {
         }
     }
 
-    /// The worker is awake.
+    /// To be called when the worker has woken.
     #[inline]
     pub(super) fn wakes(&mut self) {
         if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
-            // One that is gone receives nothing.
+            // A thread that is gone receives nothing.
             let _ = thread.rein_in();
         }
     }
 
-    /// Nothing came while the worker slept: whether whoever receives is to come before others the next time.
+    /// Sets if the thread that receives is to run before others at the next sleep, because no packet arrived
+    /// during the last one.
     pub(super) fn insist(&mut self, insists: bool) {
         if let Some(thread) = &mut self.thread {
             thread.hurry_up(insists);
         }
     }
 
-    /// Lets the time of the context's thread count as the worker's. Where the driver says which context a queue
-    /// has, receive work in softirq is nobody's.
+    /// Counts the CPU time of the context's thread as the worker's. If the driver tells a queue's context,
+    /// receive work in softirq is charged to no worker.
     pub(super) fn share(&mut self, socket: BorrowedFd<'_>) {
         if self.thread.is_none() && sys::get_option(socket, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) == Ok(0) {
             match self.guess().and_then(|napi| self.thread_of(&napi)) {
@@ -123,39 +126,39 @@ impl Driver {
         let Some(thread) = &mut self.thread else { return };
         if let Err(errno) = thread.share() {
             self.refusal = Some(Refused { step: WEIGHT, errno });
-            // A thread that cannot be governed is none that somebody has asked for.
+            // A thread that cannot be governed is not kept if it was made for this.
             self.thread = self.thread.take().filter(|thread| !thread.is_made());
         }
     }
 
-    /// Refusal of the kernel since the last call.
+    /// Returns the kernel's refusal since the last call.
     pub(super) fn refusal(&mut self) -> Option<Refused> {
         self.refusal.take()
     }
 
-    /// Leaves the core to others with the worker, or goes on.
+    /// Pauses the thread together with the worker, or resumes it.
     pub(super) fn stand_back(&mut self, stands_back: bool) {
         if let Some(thread) = &mut self.thread {
             thread.stand_back(stands_back);
         }
     }
 
-    /// CPU time of the context's thread, if it is of the worker's share.
+    /// Returns the CPU time of the context's thread, if it counts towards the worker's share.
     pub(super) fn shared_time(&self) -> Option<Nanos> {
         self.thread.as_ref()?.shared_time()
     }
 
-    /// CPU time of the context's thread, if it has one that is governed.
+    /// Returns the CPU time of the context's governed thread, if any.
     pub(super) fn thread_time(&self) -> Option<Nanos> {
         self.thread.as_ref()?.time()
     }
 
-    /// The thread of a context that no socket can poll; `None` if it is to have none.
+    /// Returns the thread of a context that no socket can poll; `None` if it is to have none.
     fn thread_of(&self, napi: &Napi) -> Result<Option<Thread>, Refused> {
         if self.softirq.is_some() && napi.thread.is_none() { Ok(None) } else { Thread::of(napi).map(Some) }
     }
 
-    /// Says how the context of `socket` is to be driven from now on.
+    /// Sets how the context of `socket` is driven from this call on.
     pub(super) fn drive(&mut self, socket: BorrowedFd<'_>, drive: Drive) -> Driven {
         if self.refused {
             return Driven::No;
@@ -177,7 +180,7 @@ impl Driver {
         }
     }
 
-    /// Restores the settings from before the kernel refused the rest.
+    /// Restores the settings from before the refusal.
     #[cold]
     fn undo(&mut self, socket: BorrowedFd<'_>) {
         self.now = Drive::Interrupts(Nanos(0));
@@ -205,11 +208,11 @@ impl Driver {
             return self.tell_context(socket, napi, drive);
         }
         thread.hold().map_err(|errno| Refused { step: WEIGHT, errno })?;
-        // When it may run, it does so at once.
+        // A context that may run does so at once.
         self.tell_context(socket, napi, Drive::Interrupts(Nanos(0)))
     }
 
-    /// The context, as it was before it was told anything.
+    /// Returns the context with its settings from before any change.
     fn find(&mut self, socket: BorrowedFd<'_>) -> Result<Napi, Refused> {
         if let Some((_, before)) = &self.told {
             return Ok(*before);
@@ -227,7 +230,7 @@ impl Driver {
         Ok(before)
     }
 
-    /// Contexts are numbered in the order of their queues, if there are as many.
+    /// Guesses the context: contexts are numbered in the order of the queues, if there are as many.
     fn guess(&self) -> Result<Napi, Refused> {
         let at = |errno| Refused { step: FIND, errno };
         let mut found = napis(self.place.interface).map_err(at)?;
@@ -238,16 +241,15 @@ impl Driver {
         found.get(self.place.queue).copied().ok_or(at(Errno::NODEV))
     }
 
-    /// Lets the next poll bring in no more than about `packets`: what the worker has no use for stays
-    /// in the device.
+    /// Limits the next poll to about `packets`: the excess stays in the device.
     pub(super) fn bound(&mut self, socket: BorrowedFd<'_>, packets: u32) {
-        // The kernel polls a context twice each time that it is asked.
+        // The kernel polls a context twice for each request.
         let budget = (packets / 2).min(BUDGET).next_power_of_two().max(FEWEST);
         if budget == self.budget {
             return;
         }
         self.budget = budget;
-        // One that is refused leaves the bound as it was: more comes than is wanted, and waits in the ring.
+        // On refusal the limit stays: excess packets then wait in the ring.
         if let Some(poller) = &self.poller {
             let _ = poller.bound(budget);
             return;
@@ -258,7 +260,7 @@ impl Driver {
     fn tell_context(&mut self, socket: BorrowedFd<'_>, before: Napi, drive: Drive) -> Result<(), Refused> {
         let at = |step| move |errno| Refused { step, errno };
         let Some((netdev, _)) = &mut self.told else { return Err(at(FIND)(Errno::NODEV)) };
-        // Without it the context's interrupts come at once.
+        // Without the poller, the context's interrupts resume at once.
         self.poller = None;
         if drive == Drive::Polled
             && let Some(told) = suspended(before, SUSPENDED)
@@ -284,7 +286,7 @@ impl Driver {
             option(SO_BUSY_POLL, 1)?;
             option(SO_PREFER_BUSY_POLL, 1)?;
         } else {
-            // One more poll, after which the kernel waits for as long as it is told from now on.
+            // One more poll, after which the kernel applies the wait times set here.
             option(SO_PREFER_BUSY_POLL, 0)?;
             let _ = sys::nudge(socket, false);
             option(SO_BUSY_POLL, 0)?;
@@ -293,11 +295,11 @@ impl Driver {
     }
 }
 
-/// Sets the NAPI contexts of an interface, and their threads, as they were before a worker of this process that was lost
-/// told them anything. What workers told that have ended in order is set right already.
+/// Restores the NAPI contexts of an interface, and their threads, to the settings from before a crashed
+/// worker of this process changed them. Workers that ended in order have restored theirs already.
 pub fn restore(interface: u32) {
     thread::set_right(interface, &mut Vec::new());
-    // A kernel that does not tell of contexts has none that were told anything.
+    // A kernel that does not list contexts has none that were changed.
     let Ok(mut netdev) = Netdev::open() else { return };
     for napi in napis(interface).unwrap_or_default() {
         let before = unless_left_behind(napi);
@@ -308,7 +310,7 @@ pub fn restore(interface: u32) {
     }
 }
 
-/// A context as it was before a process that was killed told it anything.
+/// Returns a context's settings without the changes that a killed process left.
 fn unless_left_behind(found: Napi) -> Napi {
     let is_ours = found.gro_flush_timeout == POLLED_TIMER || found.irq_suspend_timeout == Some(SUSPENDED);
     if !is_ours {
@@ -322,23 +324,24 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.poller = None;
         if let Some((netdev, before)) = &mut self.told {
-            // A context that is gone needs nothing back.
+            // A context that is gone needs no restoring.
             let _ = set(netdev, *before);
         }
     }
 }
 
-/// Pause of a context in softirq between two polls: the longest one, under overload. Zero is none at any load.
+/// Maximum pause of a context in softirq between two polls, under overload; 0 for no pause at any load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SoftirqPause(Nanos);
 
 impl SoftirqPause {
-    /// The pause on a machine where setting a timer takes `timer`, which each pause does on the core of a sender.
+    /// Returns the pause for a machine on which setting a timer takes `timer`, which each pause costs on a
+    /// sender's core.
     pub(super) fn with_timers_of(timer: Nanos) -> Self {
         Self(if timer.0 * DEAR > SOFTIRQ_THROTTLE.0 { Nanos(0) } else { SOFTIRQ_THROTTLE })
     }
 
-    /// The way in which the context is driven instead.
+    /// Returns the mode in softirq that replaces `drive`.
     fn instead_of(self, drive: Drive) -> Drive {
         match drive {
             Drive::Interrupts(_) if self.0 == Nanos(0) => Drive::Interrupts(Nanos(0)),
@@ -348,24 +351,24 @@ impl SoftirqPause {
     }
 }
 
-/// Pause of a context in softirq, under overload. Its ring (`VETH_RING_SIZE`, 256 frames) stands
-/// in front of the program, and a packet that finds it full is lost, control packets too.
+/// Pause of a context in softirq under overload. Its ring (`VETH_RING_SIZE`, 256 frames) precedes the
+/// program, and a full ring loses packets, control packets included.
 const SOFTIRQ_THROTTLE: Nanos = Nanos(10_000);
-/// The part of the pause that setting a timer may take: one in so many.
+/// Maximum share of the pause that setting a timer may take: 1/4.
 const DEAR: u64 = 4;
-/// Steps that the kernel may refuse.
+/// Names of steps that the kernel may refuse.
 const FIND: &str = "find the NAPI context of the queue";
 const WEIGHT: &str = "set the weight of the NAPI thread";
-/// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
+/// Number of empty polls after which interrupts resume: two, since one may fall in a gap of a flow.
 const EMPTY_POLLS: u32 = 2;
-/// The same while the worker polls, and nanoseconds after which the kernel does so by itself: longer than any
-/// queue is left alone by a worker that is awake, or pauses.
+/// Number of empty polls while the worker polls, and nanoseconds after which the kernel polls by itself:
+/// longer than an awake worker leaves any queue alone, or pauses.
 const POLLED_EMPTY_POLLS: u32 = 100;
 const POLLED_TIMER: u64 = 25_000_000;
-/// Packets that one poll of the kernel's brings in at most, and at least.
+/// Maximum and minimum number of packets of one poll by the kernel.
 pub(super) const BUDGET: u32 = 64;
 const FEWEST: u32 = 4;
-/// asm-generic/socket.h.
+/// Constants of asm-generic/socket.h.
 const SO_BUSY_POLL: i32 = 46;
 const SO_INCOMING_NAPI_ID: i32 = 56;
 const SO_PREFER_BUSY_POLL: i32 = 69;

@@ -1,8 +1,8 @@
-//! Errors of opening an interface, for people.
+//! Errors of opening an interface, with text for operators.
 
 use rustix::io::Errno;
 
-/// Reason why an interface could not be opened. Each says what to do next.
+/// Reason why an interface could not be opened. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such interface here.
@@ -11,13 +11,13 @@ pub enum OpenError {
     /// The interface is not an Ethernet interface.
     #[error("{0} has no Ethernet address: a port needs an Ethernet interface")]
     NotEthernet(String),
-    /// A ring size that the kernel does not take.
+    /// The kernel does not accept the ring size.
     #[error("rings of {0} entries: the size has to be a power of two from 64 to 32768")]
     RingSize(u32),
-    /// Slots that the kernel does not take.
+    /// The kernel does not accept the slot size.
     #[error("slots of {0} bytes: AF_XDP takes 2048 or 4096")]
     SlotSize(u32),
-    /// Zero copy in slots in which a driver may cut packets.
+    /// Zero copy was asked for with slots in which a driver may cut packets.
     #[error(
         "{interface}: zero copy in slots of {slot_bytes} bytes may cut packets of up to {longest} bytes in two, and the \
          rest would be taken for a packet: set `slot_bytes = 4096` in [gateway] and an MTU of at most 3049, or \
@@ -28,10 +28,10 @@ pub enum OpenError {
         interface: String,
         /// Bytes of a slot.
         slot_bytes: u32,
-        /// The longest packet of the link.
+        /// The longest packet of the link, in bytes.
         longest: u32,
     },
-    /// VLAN tags are taken off before they reach us, and keep packets apart.
+    /// The device strips VLAN tags before packets arrive here, which would mix VLANs.
     #[error(
         "{interface} takes VLAN tags off before they reach the gateway, which would mix VLANs, and cannot be told not to: \
          `{command}` fails; use an interface whose rx-vlan-offload is not fixed, or no VLANs on this port"
@@ -42,7 +42,7 @@ pub enum OpenError {
         /// Command that failed.
         command: String,
     },
-    /// The kernel takes tags off on the way to an interface above others, and VLANs would be mixed.
+    /// The kernel strips tags on the way to an upper interface (bond, macvlan), which would mix VLANs.
     #[error(
         "the kernel takes VLAN tags off before packets reach the generic XDP of {interface}, so VLANs would be mixed: \
          make its members ports, or VLAN interfaces on {interface}, or take network cards whose driver has XDP"
@@ -51,7 +51,7 @@ pub enum OpenError {
         /// The interface.
         interface: String,
     },
-    /// More queues are asked for than there are.
+    /// More queues are asked for than the interface has.
     #[error(
         "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \
          `ethtool -L {interface} combined {wanted}`"
@@ -59,9 +59,9 @@ pub enum OpenError {
     Queues {
         /// The interface.
         interface: String,
-        /// Queues asked for.
+        /// Number of queues asked for.
         wanted: u32,
-        /// Queues that there are.
+        /// Number of queues that the interface has.
         present: u32,
     },
     /// The process lacks a privilege.
@@ -80,7 +80,7 @@ pub enum OpenError {
          interface"
     )]
     InUse(String),
-    /// A program of another owner is attached.
+    /// A foreign XDP program is attached.
     #[error(
         "{interface} has the XDP program {program} of somebody else: stop that program, or remove it with \
          `ip link set dev {interface} xdp off` (or `bpftool link detach`)"
@@ -91,7 +91,7 @@ pub enum OpenError {
         /// Name and number of the program.
         program: String,
     },
-    /// A program is attached whose name may not be read.
+    /// A program with an unreadable name is attached.
     #[error(
         "{interface} is in use: the XDP program {program} is attached, of another polder process (`ss --xdp -p` shows \
          it) or of another program: stop that, or remove it with `ip link set dev {interface} xdp off` (or \
@@ -103,7 +103,7 @@ pub enum OpenError {
         /// The number of the program.
         program: String,
     },
-    /// Neither the driver nor the generic hook took the program.
+    /// Neither the driver's hook nor the generic hook accepted the program.
     #[error("{interface}: XDP cannot be attached: {reasons}")]
     Attach {
         /// The interface.
@@ -119,7 +119,7 @@ pub enum OpenError {
         /// The last lines of the verifier's log.
         log: String,
     },
-    /// The queue belongs to another socket.
+    /// Another socket has the queue.
     #[error(
         "queue {queue} of {interface} is in use by another AF_XDP socket: stop the other process \
          (`ss --xdp -p` shows it) or use another interface"
@@ -130,7 +130,7 @@ pub enum OpenError {
         /// The queue.
         queue: u32,
     },
-    /// The memory may not be locked.
+    /// The memory limit (RLIMIT_MEMLOCK) is too low.
     #[error(
         "cannot lock {bytes} bytes of packet memory for {interface}: raise RLIMIT_MEMLOCK \
          (`ulimit -l`, LimitMEMLOCK= in systemd), grant CAP_IPC_LOCK, or lower the memory setting"
@@ -141,7 +141,7 @@ pub enum OpenError {
         /// Bytes to be locked.
         bytes: u64,
     },
-    /// None of the ways to move packets works.
+    /// No transfer mode works.
     #[error("{interface}: no way to move packets works: {reasons}")]
     Transfer {
         /// The interface.
@@ -152,7 +152,7 @@ pub enum OpenError {
     /// The interface cannot be kept closed after the end of the process.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// A step that seldom fails did.
+    /// A step failed that seldom fails.
     #[error("{interface}: cannot {step}: {errno}")]
     Step {
         /// The interface.
@@ -165,7 +165,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Error of a step of opening.
+    /// Returns the error of a step of opening.
     pub(crate) fn at(interface: &str, step: &'static str, errno: Errno) -> Self {
         let interface = interface.to_owned();
         match errno {
@@ -175,7 +175,7 @@ impl OpenError {
         }
     }
 
-    /// Error of loading a program, with the verifier's log.
+    /// Returns the error of loading a program, with the verifier's log.
     pub(crate) fn loading(interface: &str, (errno, log): (Errno, String)) -> Self {
         match errno {
             Errno::PERM | Errno::ACCESS if log.is_empty() => Self::at(interface, "load a BPF program", errno),
@@ -187,10 +187,10 @@ impl OpenError {
     }
 }
 
-/// Reason why an interface cannot be kept closed, or be released.
+/// Reason why an interface cannot be kept closed or be released.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// No BPF file system that outlives the process.
+    /// No BPF file system is mounted that outlives the process.
     #[error(
         "no BPF file system is mounted, and without one nothing keeps {interface} closed after the end of \
          the process: `mount -t bpf bpf /sys/fs/bpf`, or set on_exit = \"kernel\""

@@ -5,37 +5,37 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A way to ask drivers in the network namespace of the thread that made it.
+/// Socket to ask drivers in the network namespace of the thread that created it.
 #[derive(Debug)]
 pub(crate) struct Ethtool {
     socket: OwnedFd,
     answer: Box<[u8; ETHTOOL_BYTES]>,
 }
 
-/// A feature of an interface, by the name of `ethtool -k`.
+/// A feature of an interface, by its name in `ethtool -k`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     pub(crate) name: String,
     pub(crate) active: bool,
-    /// True if it can be switched; else it is `[fixed]`.
+    /// True if the feature can be switched; false if it is `[fixed]`.
     pub(crate) changeable: bool,
 }
 
-/// Queues that are in use.
+/// Number of queues in use, per direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Channels {
     pub(crate) receive: u32,
     pub(crate) transmit: u32,
 }
 
-/// Settings of an interface's controller; what a driver does not tell is absent.
+/// Settings of an interface's controller; a value is `None` if the driver does not report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The name of the driver.
     pub driver: Option<String>,
     /// Sizes of the receive rings.
     pub rings: Option<Rings>,
-    /// Maximum time for which a received packet waits for its interrupt, in microseconds.
+    /// Maximum delay between a received packet and its interrupt, in microseconds.
     pub receive_delay_us: Option<u32>,
     /// Features that are on, by the names of `ethtool -k`.
     pub features: Vec<String>,
@@ -44,13 +44,13 @@ pub struct Settings {
 /// Sizes of a controller's receive rings, in descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {
-    /// As they are.
+    /// Current size.
     pub receive: u32,
-    /// Most that the driver takes.
+    /// Maximum size that the driver accepts.
     pub max_receive: u32,
 }
 
-/// Settings of the controller of an interface, in the network namespace of this thread.
+/// Returns the settings of the interface's controller, in the network namespace of this thread.
 ///
 /// # Errors
 /// An error of socket(2).
@@ -66,7 +66,7 @@ impl Ethtool {
         Ok(Self { socket, answer })
     }
 
-    /// The name of the driver.
+    /// Returns the name of the driver.
     pub(crate) fn driver(&mut self, interface: &str) -> Result<String, Errno> {
         self.ask(interface, GET_DRIVER, &[])?;
         let name = &self.answer[4..36];
@@ -74,16 +74,16 @@ impl Ethtool {
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 
-    /// Number of queues that are in use in each direction.
+    /// Returns the number of queues in use in each direction.
     pub(crate) fn channels(&mut self, interface: &str) -> Result<Channels, Errno> {
         self.ask(interface, GET_CHANNELS, &[])?;
         let combined = self.word(8);
         Ok(Channels { receive: self.word(5) + combined, transmit: self.word(6) + combined })
     }
 
-    /// Settings of the controller.
+    /// Returns the settings of the controller.
     pub(crate) fn settings(&mut self, interface: &str) -> Settings {
-        // Each answer is read before the next question.
+        // Each answer is read before the next request.
         let rings = self.ask(interface, GET_RINGS, &[]).ok();
         let rings = rings.map(|()| Rings { receive: self.word(5), max_receive: self.word(1) });
         let delay = self.ask(interface, GET_COALESCING, &[]).ok();
@@ -96,17 +96,17 @@ impl Ethtool {
         }
     }
 
-    /// The features, by the names of `ethtool -k`, that are switched on.
+    /// Returns the names of the active features, as in `ethtool -k`.
     pub(crate) fn active_features(&mut self, interface: &str) -> Result<Vec<String>, Errno> {
         let features = self.features(interface)?.into_iter();
         Ok(features.filter(|feature| feature.active).map(|feature| feature.name).collect())
     }
 
-    /// All features.
+    /// Returns all features.
     pub(crate) fn features(&mut self, interface: &str) -> Result<Vec<Feature>, Errno> {
         let names = self.feature_names(interface)?;
         self.ask(interface, GET_FEATURES, &[blocks(names.len())])?;
-        // A block of four words for each 32 features: available, requested, active, unchangeable.
+        // One block of four words for 32 features: available, requested, active, unchangeable.
         let bit = |index: usize, word: usize| self.word(2 + 4 * (index / 32) + word) >> (index % 32) & 1 == 1;
         let feature = |(index, name)| Feature {
             name,
@@ -126,17 +126,17 @@ impl Ethtool {
     /// Switches one feature.
     ///
     /// # Errors
-    /// `OPNOTSUPP` when it is as it was afterwards, else what the kernel says.
+    /// `OPNOTSUPP` if the feature has the old state afterwards; else an error of the kernel.
     pub(crate) fn set_feature(&mut self, interface: &str, name: &str, on: bool) -> Result<(), Errno> {
         let names = self.feature_names(interface)?;
         let at = names.iter().position(|known| known == name).ok_or(Errno::OPNOTSUPP)?;
-        // For each 32 features which of them are meant, and which of these are to be on.
+        // For each 32 features: a mask of those to change, and their new states.
         let mut words = vec![0; 1 + 2 * names.len().div_ceil(32)];
         words[0] = blocks(names.len());
         let block = 1 + 2 * (at / 32);
         words[block] = 1 << (at % 32);
         words[block + 1] = u32::from(on) << (at % 32);
-        // A positive answer says that not all was done, and looks like an error: what counts is what is then.
+        // A positive answer means "not all done" and looks like an error; the state afterwards decides.
         let asked = self.ask(interface, SET_FEATURES, &words);
         let features = self.features(interface)?;
         match features.get(at) {
@@ -165,7 +165,7 @@ impl Ethtool {
     }
 }
 
-/// Words of 32 features each.
+/// Returns the number of 32-feature blocks.
 fn blocks(features: usize) -> u32 {
     u32::try_from(features.div_ceil(32)).unwrap_or(u32::MAX)
 }
@@ -184,7 +184,7 @@ const FEATURE_NAMES: u32 = 4;
 /// A reserved word, then a mask of 64 bits with the bit of `FEATURE_NAMES`.
 const FEATURE_NAMES_QUESTION: [u32; 3] =
     if cfg!(target_endian = "little") { [0, 1 << FEATURE_NAMES, 0] } else { [0, 0, 1 << FEATURE_NAMES] };
-/// More than any kernel has, and within the answer's size.
+/// Upper bound for the number of features; more than any kernel has, and within the answer's size.
 const MAX_FEATURES: u32 = 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The XDP hook of programs that carry flows: tags stand in the frame, and nobody says what a sender on this
-//! machine has left to the device.
+//! The XDP hook of programs that carry flows. VLAN tags are in the frame here, and no metadata tells which
+//! checksums a local sender has left to the device.
 
 use super::program::{Action, CONTEXT_QUEUE, Counting, Sockets};
 use crate::bpf::admit::admit;
@@ -12,7 +12,7 @@ use crate::bpf::flows::hook::Hook;
 use crate::bpf::window::{CHARGE, QUEUE_SHIFT};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
-/// A hook with sockets, and what is counted there.
+/// An XDP hook: the sockets, and their packet counts.
 pub(super) type XdpHook<'a> = (Sockets<'a>, Counting<'a>);
 
 impl Hook for XdpHook<'_> {
@@ -24,7 +24,8 @@ impl Hook for XdpHook<'_> {
         self.1.if_examined(program, examined);
     }
 
-    /// The queue has a socket; the frame's length, all its buffers together, is on the stack from here on.
+    /// Checks that the queue has a socket. From here on, the frame's length (all buffers together) is on the
+    /// stack.
     fn begin(&self, program: &mut Assembler, rest: Label) {
         program.load(Width::Word, R5, R6, CONTEXT_QUEUE);
         program.jump_value(Condition::Greater, R5, self.1.queues.cast_signed() - 1, rest);
@@ -87,7 +88,7 @@ impl Hook for XdpHook<'_> {
         program.add_register(offset, R5);
     }
 
-    /// The kernel has not looked at the destination yet.
+    /// The kernel has not classified the destination MAC address yet.
     fn is_for_host(&self, program: &mut Assembler, rest: Label) {
         let [a, b, c, d, e, f] = self.1.mac;
         program.load(Width::Word, R5, R2, 0);
@@ -101,7 +102,7 @@ impl Hook for XdpHook<'_> {
         program.load(Width::Double, to, R10, STACK_LENGTH);
     }
 
-    /// No frame at this hook is to be cut.
+    /// No frame is segmented at this hook.
     fn segment(&self, program: &mut Assembler, to: Register) {
         program.set(to, 0);
     }
@@ -181,7 +182,7 @@ impl Hook for XdpHook<'_> {
         self.1.window_bytes
     }
 
-    /// A packet of a socket takes a frame, however long it is.
+    /// A packet for a socket takes one frame, whatever its length.
     fn charge(&self, program: &mut Assembler, to: Register) {
         program.set(to, i32::from(CHARGE));
     }
@@ -197,13 +198,14 @@ impl Hook for XdpHook<'_> {
 }
 
 impl Counting<'_> {
-    /// Jumps to `examined` for a frame that nobody has sent: it does not come from the interface. R0 changes.
+    /// Jumps to `examined` for a frame of a test run, which no interface has received. R0 changes.
     fn if_examined(&self, program: &mut Assembler, examined: Label) {
         program.load(Width::Word, R0, R6, CONTEXT_INTERFACE);
         program.jump_value(Condition::NotEqual, R0, self.interface.cast_signed(), examined);
     }
 
-    /// Sends the packet to its queue's socket, unless more wait there than may, and ends the program.
+    /// Redirects the packet to its queue's socket if the window has room, else drops it, and ends the
+    /// program.
     pub(super) fn take(&self, program: &mut Assembler, sockets: &Sockets<'_>) {
         let [uncounted, drop] = [(); 2].map(|()| program.label());
         self.if_examined(program, uncounted);
@@ -217,7 +219,7 @@ impl Counting<'_> {
     }
 }
 
-/// Puts the VLAN of the entry into the tag at R2, without priority.
+/// Writes the entry's VLAN into the tag at R2, with priority 0.
 fn write_vlan(program: &mut Assembler, lose: Label) {
     need(program, ETHERNET + TAG, lose);
     program.load(Width::Word, R5, R9, CHANGE_VLAN);
@@ -225,7 +227,7 @@ fn write_vlan(program: &mut Assembler, lose: Label) {
     program.store(Width::Half, R2, 14, R5);
 }
 
-/// Moves the addresses of the frame at R2 from one offset to another.
+/// Moves the MAC addresses of the frame at R2 from one offset to another.
 fn move_addresses(program: &mut Assembler, (from, to): (i16, i16), lose: Label) {
     need(program, ETHERNET + TAG, lose);
     program.load(Width::Double, R0, R2, from);
@@ -234,7 +236,7 @@ fn move_addresses(program: &mut Assembler, (from, to): (i16, i16), lose: Label) 
     program.store(Width::Word, R2, to + 8, R1);
 }
 
-/// Moves the beginning of the frame so many bytes towards its end.
+/// Moves the start of the frame `bytes` bytes towards its end.
 fn move_beginning(program: &mut Assembler, bytes: i32, lose: Label) {
     program.copy(R1, R6);
     program.set(R2, bytes);
@@ -246,11 +248,11 @@ fn adjust(program: &mut Assembler, lose: Label) {
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Jumps to `up` for TCP or UDP whose checksum is that of the pseudo-header alone, and for packets in which it may lie
-/// deeper or be another: tunnels, SCTP, options and extension headers. The network header is [`ETHERNET`] behind R2;
-/// R2, R3, R6, R7 and R9 stay.
+/// Jumps to `up` for TCP or UDP whose checksum covers the pseudo-header alone, and for packets that may have
+/// such a checksum at another place: tunnels, SCTP, options and extension headers. The network header is
+/// [`ETHERNET`] bytes after R2; R2, R3, R6, R7 and R9 are kept.
 ///
-/// Source: what [`recognise`](polder_datapath::offload::recognise) completes.
+/// Source: the cases that [`recognise`](polder_datapath::offload::recognise) completes.
 fn has_checksum(program: &mut Assembler, up: Label) {
     let [ipv6, transport, known] = [(); 3].map(|()| program.label());
     need(program, ETHERNET + IPV4, known);
@@ -278,7 +280,7 @@ fn has_checksum(program: &mut Assembler, up: Label) {
     program.place(known);
 }
 
-/// Sums up the addresses and the length of an IPv4 packet in R0, and puts its protocol into R8.
+/// Sums the addresses and the length of an IPv4 packet in R0, and puts its protocol into R8.
 fn pseudo_v4(program: &mut Assembler, known: Label, up: Label) {
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.jump_value(Condition::NotEqual, R5, 0x45, up);
@@ -299,8 +301,9 @@ fn pseudo_v4(program: &mut Assembler, known: Label, up: Label) {
     }
 }
 
-/// Goes on to `known` if the checksum of the transport header, [`IPV4`] behind the beginning of a network header, is not
-/// that of the pseudo-header alone, whose protocol is in R8 and whose other fields are summed up in R0.
+/// Jumps to `known` unless the checksum of the transport header covers the pseudo-header alone. The transport
+/// header is [`IPV4`] bytes after a network header; R8 has the protocol, R0 the sum of the other
+/// pseudo-header fields.
 fn is_partial(program: &mut Assembler, known: Label, up: Label) {
     let [udp, summed] = [(); 2].map(|()| program.label());
     program.copy(R5, R8);
@@ -327,7 +330,7 @@ fn is_partial(program: &mut Assembler, known: Label, up: Label) {
     program.jump(Condition::Equal, R0, R1, up);
 }
 
-/// Stack, below everything of the programs: length of the frame without its tag, and bytes of the tag.
+/// Stack slots below those of the other programs: the frame's length without its tag, and the tag's bytes.
 const STACK_LENGTH: i16 = -144;
 const STACK_TAG: i16 = -152;
 
@@ -340,8 +343,8 @@ const UDP: i32 = 17;
 const ICMPV6: i32 = 58;
 const OSPF: i32 = 89;
 const VXLAN_PORT: u16 = 4789;
-/// Offsets of checksums.
+/// Offsets of checksums in transport headers.
 const TCP_CHECKSUM: i16 = 16;
 const UDP_CHECKSUM: i16 = 6;
-/// Offset in the context of a program (`struct xdp_md`): the interface that the frame has come in by.
+/// Offset of the ingress interface in the program's context (`struct xdp_md`).
 const CONTEXT_INTERFACE: i16 = 12;

@@ -1,4 +1,4 @@
-//! Opening an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
+//! Opening of an interface, in the order of the kernel's manual (Documentation/networking/af_xdp.rst).
 
 use super::attach;
 use super::bind::Transfer;
@@ -40,14 +40,14 @@ use std::sync::Arc;
 
 /// Opens an interface of the calling thread's network namespace on the frames of `region`.
 ///
-/// All interfaces that are opened on one region share its frames: a packet goes from port to port
-/// without a copy. The program takes packets from here on; until a queue has been polled once, which
-/// posts its first frames, what comes for it is lost and counted.
+/// All interfaces opened on one region share its frames: packets go from port to port without a copy. The
+/// program takes packets from here on; until the first poll of a queue posts frames, its packets are dropped
+/// and counted.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next. The interface is then as it was before.
+/// [`OpenError`], whose text names the remedy. The interface is then in its earlier state.
 pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
-    // 1. What is asked for, and what there is; what hides packets from us is switched off.
+    // 1. The options are checked, and offloads are switched off that hide data from XDP.
     let memory = RegionOptions { slots: region.slots(), slot_bytes: region.slot_bytes() };
     let link = find(options, memory)?;
     let queues = channels(&link, options)?;
@@ -55,25 +55,25 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let features = features(&link, &driver);
     let mut notes = Vec::new();
     let offloads = switch_offloads_off(&link, options)?;
-    // 2. Maps and program.
+    // 2. The maps and the program are made.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let program = load(options, &sockets, taken.taken(), (None, None))?;
-    // 3. The program on the interface: closed or passing everything until sockets are there.
+    // 3. The program is attached: it drops or passes all packets until sockets exist.
     let hooks = hooks(options.mode, &driver);
     let (mut attachment, hook) = attach::attach(&link, &program, (options.on_exit, hooks), &mut notes)?;
     if hook == Hook::Generic && needs_tags(&link, options) && link::is_untagged_on_the_way(&link) {
         return Err(OpenError::TagsAbove { interface: link.name });
     }
-    // 4. A socket for each queue, and its place in the map.
+    // 4. Each queue gets a socket, which is entered into the map.
     let local_senders = link::has_local_senders(&link) || (hook == Hook::Generic && driver == VIRTIO);
     let channels = queues.channels;
     let setup = Setup { link: &link, region, options, channels, features, driver, local_senders };
     let (bound, transfer) = setup.bind_all(hook, &mut notes)?;
-    // 5. What goes to a socket has its number from the first packet on. A link that was taken over gets the new program;
-    // everything comes to us from here on.
+    // 5. From the first packet on, packets to sockets are counted. A link taken over gets the new program;
+    //   packets arrive here from now on.
     let counted = setup.count((hook, transfer), &sockets, taken.taken(), &mut notes)?;
     let (program, counted) = match counted {
         Some((counting, counted)) => {
@@ -85,10 +85,10 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     enter(&link, &sockets, &bound)?;
     attachment.commit(&link, &program)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
-    // 6. The kernel's half of receiving. A veth has contexts only now that there is a program.
+    // 6. The kernel's half of receiving is set up. A veth has NAPI contexts only once a program is attached.
     thread::set_right(link.index, &mut notes);
     let moderated = moderate(&link, options, &mut notes);
-    // 7. What became of it.
+    // 7. The report is written.
     let off = offloads.iter().flat_map(SwitchedOff::features).cloned().collect();
     let obtained = Obtained { hook, transfer, queues, notes, off };
     let report = preflight::inspect_link(&link, memory, options, Some(obtained));
@@ -115,10 +115,10 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
-/// Switches offloads off that hide packets from us. Offloads that stay on are in the report, unless
-/// VLANs would be mixed.
+/// Switches off the offloads that hide data from XDP. Offloads that stay on are reported; if they would mix
+/// VLANs, opening fails.
 fn switch_offloads_off(link: &LinkInfo, options: &Options) -> Result<Option<SwitchedOff>, OpenError> {
-    // A kernel that cannot be asked has no such offloads that could be seen.
+    // A kernel that does not answer shows no such offloads.
     let Ok((off, left)) = SwitchedOff::new(link) else { return Ok(None) };
     match left.iter().find(|left| left.takes_tags()) {
         Some(tags) if needs_tags(link, options) => {
@@ -128,13 +128,14 @@ fn switch_offloads_off(link: &LinkInfo, options: &Options) -> Result<Option<Swit
     }
 }
 
-/// True if tags keep packets of the port apart.
+/// True if VLAN tags distinguish packets of the port.
 fn needs_tags(link: &LinkInfo, options: &Options) -> bool {
     let routes = matches!(options.take, Take::Routed(_));
     options.needs_tags || (routes && link::carries_vlans(link))
 }
 
-/// Loads the program of an interface, with a count of what goes to its sockets, and flows that it carries, if they are given.
+/// Loads the program of an interface; with `counting` it counts packets to sockets, with `flows` it carries
+/// flows.
 fn load(
     options: &Options,
     sockets: &Map,
@@ -163,7 +164,7 @@ fn enter(link: &LinkInfo, sockets: &Map, bound: &Bound) -> Result<(), OpenError>
     Ok(())
 }
 
-/// Sets when the kernel polls. A kernel that cannot be told goes on as it is, and the report says so.
+/// Sets the interval of the kernel's polls. If the kernel refuses, the interval stays and the report says so.
 fn moderate(link: &LinkInfo, options: &Options, notes: &mut Vec<String>) -> Option<Moderated> {
     let moderation = options.moderation?;
     match Moderated::new(link.index, moderation) {
@@ -187,24 +188,24 @@ struct Setup<'a> {
     region: &'a Region,
     options: &'a Options,
     channels: Channels,
-    /// Features that the driver reports, if it reports any.
+    /// Features that the driver reports; `None` if unknown.
     features: Option<Features>,
-    /// The driver's name, empty where it has none.
+    /// The driver's name; empty if it has none.
     driver: String,
-    /// True if senders may be on this machine.
+    /// True if senders may be on this host.
     local_senders: bool,
 }
 
 type Bound = Vec<(Arc<Core>, Rings)>;
 
-/// Flows that a program carries, if it does, and windows for the packets that it does not.
+/// The fast path's flows, if the program has one, and the windows of packets to sockets.
 struct Counted {
     flows: Option<Arc<FlowTable>>,
     windows: Windows,
 }
 
 impl Setup<'_> {
-    /// Binds a socket to every queue, in the best way that all queues allow.
+    /// Binds a socket to every queue, in the best transfer mode that all queues accept.
     fn bind_all(&self, hook: Hook, notes: &mut Vec<String>) -> Result<(Bound, Transfer), OpenError> {
         let slot_bytes = self.region.slot_bytes();
         let wanted = hook == Hook::Native && self.options.mode.transfers().0;
@@ -229,7 +230,7 @@ impl Setup<'_> {
         Ok((bound, transfer))
     }
 
-    /// The ways to try, best first.
+    /// Returns the transfer modes to try, best first.
     fn transfers(&self, hook: Hook) -> Vec<Transfer> {
         let (zero_copy, copy) = self.options.mode.transfers();
         let mut transfers = Vec::new();
@@ -237,7 +238,7 @@ impl Setup<'_> {
             if zero_copy && (hook == Hook::Generic || self.no_zero_copy().is_some()) {
                 continue;
             }
-            // A driver without multi-buffer has nothing to gain from being asked for it.
+            // For a driver without multi-buffer there is no point in asking for it.
             if !zero_copy || self.offers_parts() {
                 transfers.push(Transfer { zero_copy, multi_buffer: true });
             }
@@ -249,7 +250,7 @@ impl Setup<'_> {
         transfers
     }
 
-    /// Reason why zero copy is not tried, if it is not.
+    /// Returns the reason why zero copy is not tried; `None` if it is.
     fn no_zero_copy(&self) -> Option<String> {
         no_zero_copy(self.options.mode, self.features, &self.driver)
     }
@@ -259,7 +260,7 @@ impl Setup<'_> {
         self.options.unguarded || zero_copy_is_whole(self.link, self.region.slot_bytes())
     }
 
-    /// True if the driver may hand a packet over in several slots without a copy.
+    /// True if the driver may deliver a packet in several slots in zero-copy mode.
     fn offers_parts(&self) -> bool {
         self.features.is_none_or(|features| features.segments > 1)
     }
@@ -279,7 +280,7 @@ impl Setup<'_> {
             .collect()
     }
 
-    /// An error that no other way of moving packets would mend.
+    /// Returns the error if no other transfer mode would help.
     fn hopeless(&self, queue: u32, refused: Refused) -> Option<OpenError> {
         let interface = self.link.name.clone();
         match refused.errno {
@@ -294,7 +295,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Best effort: a kernel that does not know it wakes us by interrupts.
+    /// Sets busy polling, best effort: a kernel without it wakes the worker by interrupts.
     fn set_busy_poll(&self, core: &Core) {
         let (Some(busy), Some(socket)) = (self.options.busy_poll, core.socket()) else { return };
         let values =
@@ -304,9 +305,10 @@ impl Setup<'_> {
         }
     }
 
-    /// A program that counts what goes to the sockets, and carries flows unless that is not wanted or the kernel refuses it.
-    /// There is none without a copy: what is too much the device itself drops for want of frames, and a packet that
-    /// waits in the device's ring to be sent would be overtaken. One that outlives this process carries nothing.
+    /// Returns a program that counts packets to the sockets, and carries flows unless that is not wanted or
+    /// the kernel refuses it. In zero-copy mode there is none: the device itself drops the excess for want of
+    /// frames, and carried packets would overtake those that wait in the device's TX ring. A program that
+    /// outlives this process carries no flows.
     fn count(
         &self,
         (hook, transfer): (Hook, Transfer),
@@ -320,7 +322,7 @@ impl Setup<'_> {
         let map = |errno| step(self.link, "make a BPF map", errno);
         let receive = self.channels.receive;
         let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
-        // As many frames as are posted at any time.
+        // The window has as many frames as are posted at any time.
         let window_bytes = self.receiving(true).low_mark(self.frames_posted()) * u32::from(CHARGE);
         let windows = Windows::new(queues, window_bytes).map_err(map)?;
         let counting = Counting {
@@ -336,7 +338,7 @@ impl Setup<'_> {
             let flows = Arc::new(table.at_xdp(hook == Hook::Native));
             match load(self.options, sockets, taken, (Some(counting), Some(&flows))) {
                 Ok(program) => return Ok(Some((program, Counted { flows: Some(flows), windows }))),
-                // Linux before 5.18 does not know all that it asks for.
+                // Linux before 5.18 lacks features that the program needs.
                 Err(OpenError::Program { log, .. }) => notes.push(format!("no fast path: {log}")),
                 Err(error) => return Err(error),
             }
@@ -351,13 +353,15 @@ impl Setup<'_> {
         }
     }
 
-    /// Frames that each receive queue keeps posted. However small the memory is, no port holds all of it.
+    /// Returns the number of frames that each RX queue keeps posted. However small the memory is, no port
+    /// holds all of it.
     fn frames_posted(&self) -> u32 {
         let frames = self.options.receive_frames.unwrap_or(self.region.slots() / 4);
         self.share(frames).min(self.options.receive_ring)
     }
 
-    /// Supply of a queue. One with a window is refilled earlier, so that the window's reserve is one of frames.
+    /// Returns the refill parameters of a queue. A queue with a window is refilled earlier, so that the
+    /// window's reserve is backed by frames.
     fn receiving(&self, has_window: bool) -> Receiving {
         let usual = self.options.receiving;
         let percent = usual.refill_below_percent;
@@ -367,12 +371,12 @@ impl Setup<'_> {
         }
     }
 
-    /// Part of so many frames that one queue has.
+    /// Returns one queue's share of `frames`.
     fn share(&self, frames: u32) -> u32 {
         (frames / self.channels.receive.max(1)).max(FEWEST_FRAMES)
     }
 
-    /// The ends of the queues over their bound sockets.
+    /// Returns the queue ends over the bound sockets.
     fn queues(
         &self,
         bound: Bound,
@@ -415,7 +419,7 @@ impl Setup<'_> {
                 receiving,
             };
             let window = counted.map(|counted| counted.windows.of(queue));
-            // Without copy-break there is no test of the length.
+            // Without copy-break the receiver is compiled without the length test.
             let rx = match receiving.copy_break {
                 0 => boxed(Receiver::<false>::new(received, fill, wants, both), window),
                 _ => boxed(Receiver::<true>::new(received, fill, wants, both), window),
@@ -434,7 +438,7 @@ impl Setup<'_> {
     }
 }
 
-/// A receiver, with the numbers of its packets if they have any.
+/// Boxes a receiver; with a window, behind a [`Numbered`].
 fn boxed<R: RxQueue + RxControl + KernelHalf + 'static>(
     receiver: R,
     window: Option<Window>,
@@ -445,8 +449,8 @@ fn boxed<R: RxQueue + RxControl + KernelHalf + 'static>(
     }
 }
 
-/// A packet socket that receives nothing, and whose membership makes the interface promiscuous for
-/// as long as it is open (packet(7)).
+/// Opens a packet socket that receives nothing, and whose membership makes the interface promiscuous while it
+/// is open (packet(7)).
 pub(crate) fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
     let at = |errno| step(link, "make the interface promiscuous", errno);
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -464,13 +468,13 @@ fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> OpenError {
     OpenError::at(&link.name, step, errno)
 }
 
-/// Percentage of posted frames below which a queue with a window is refilled at least.
+/// Minimum percentage of posted frames below which a queue with a window is refilled.
 const REFILL_BELOW: u8 = 90;
-/// Frames that a receive queue needs to live.
+/// Minimum number of frames of an RX queue.
 const FEWEST_FRAMES: u32 = 64;
-/// Parts of a packet that the kernel puts together in copy mode (`MAX_SKB_FRAGS`).
+/// Maximum number of parts of a packet in copy mode (`MAX_SKB_FRAGS`).
 const SEGMENTS_COPY: u32 = 17;
-/// `struct packet_mreq` and asm-generic/socket.h.
+/// Constants of `struct packet_mreq` and asm-generic/socket.h.
 const PACKET_MR_PROMISC: u16 = 1;
 const SO_BUSY_POLL: i32 = 46;
 const SO_PREFER_BUSY_POLL: i32 = 69;

@@ -1,4 +1,4 @@
-//! Properties of an interface from the kernel: one rtnetlink question, one answer (rtnetlink(7)).
+//! Properties of an interface: one rtnetlink request, one answer (rtnetlink(7)).
 
 use crate::netlink::link::HEADER;
 pub(crate) use crate::netlink::link::Link as LinkInfo;
@@ -16,7 +16,7 @@ pub(crate) enum Which<'a> {
 /// Asks the kernel for one interface of the calling thread's network namespace.
 ///
 /// # Errors
-/// `NODEV` when there is none.
+/// `NODEV` if there is none.
 pub(crate) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
     let (name, index) = match which {
         Which::Name(name) => (Some(name), 0),
@@ -31,8 +31,8 @@ pub(crate) fn query(which: Which<'_>) -> Result<LinkInfo, Errno> {
     answers.iter().find_map(|(_, body)| LinkInfo::parse(body)).ok_or(Errno::BADMSG)
 }
 
-/// The interfaces that `upper` receives from: of a bond its members, of a VLAN interface and its like the one that it
-/// is on. None of another network namespace, and none where the kernel does not answer.
+/// Returns the lower interfaces that `upper` receives from: a bond's members, the lower interface of a VLAN
+/// or macvlan. Interfaces of other network namespaces are not included; empty if the kernel does not answer.
 pub(crate) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
     match upper.kind.as_str() {
         "vlan" | "macvlan" | "macvtap" | "ipvlan" => {
@@ -47,14 +47,14 @@ pub(crate) fn below(upper: &LinkInfo) -> Vec<LinkInfo> {
     }
 }
 
-/// True if the kernel takes the VLAN tag off a packet on its way to the generic XDP of `upper`: it does so between a
-/// member's device and whatever receives for the members.
+/// True if the kernel strips the VLAN tag of a packet before the generic XDP hook of `upper`: it does so
+/// between a member's device and the interface that receives for the members.
 pub(crate) fn is_untagged_on_the_way(upper: &LinkInfo) -> bool {
     matches!(upper.kind.as_str(), "bond" | "team" | "macvlan" | "macvtap" | "ipvlan")
 }
 
-/// True if senders on this machine, containers and virtual machines among them, may be behind an interface: they leave
-/// checksums to the device.
+/// True if senders on this host, containers and virtual machines included, may be behind an interface: they
+/// leave checksums to the device.
 pub(crate) fn has_local_senders(link: &LinkInfo) -> bool {
     matches!(link.kind.as_str(), "veth" | "tun" | "netkit" | "dummy" | "macvlan" | "macvtap" | "ipvlan")
         || below(link).iter().any(has_local_senders)
@@ -66,13 +66,13 @@ pub(crate) fn carries_vlans(lower: &LinkInfo) -> bool {
     all().is_ok_and(|links| links.iter().any(is_on))
 }
 
-/// All interfaces of the calling thread's network namespace.
+/// Returns all interfaces of the calling thread's network namespace.
 fn all() -> Result<Vec<LinkInfo>, Errno> {
     let answers = Client::open(None)?.dump(libc::RTM_GETLINK, &[0; HEADER])?;
     answers.iter().map(|(_, body)| LinkInfo::parse(body).ok_or(Errno::BADMSG)).collect()
 }
 
-/// Packets that an interface has dropped instead of sending them, since it was opened.
+/// Count of the packets that an interface has dropped on transmit since it was opened.
 #[derive(Debug)]
 pub(crate) struct TransmitDrops {
     before: u64,
@@ -80,18 +80,18 @@ pub(crate) struct TransmitDrops {
 }
 
 impl TransmitDrops {
-    /// None so far, for an interface that is being opened.
+    /// Starts at 0 for an interface that is being opened.
     pub(crate) fn since(link: &LinkInfo) -> Self {
         Self { before: link.transmit_dropped, now: AtomicU64::new(link.transmit_dropped) }
     }
 
-    /// Takes over what an interface says now.
+    /// Takes the interface's current counter over.
     pub(crate) fn note(&self, link: &LinkInfo) {
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         self.now.store(link.transmit_dropped, Ordering::Relaxed);
     }
 
-    /// The packets, as they were noted last.
+    /// Returns the count at the last `note`.
     pub(crate) fn count(&self) -> u64 {
         // Relaxed: as above.
         self.now.load(Ordering::Relaxed).saturating_sub(self.before)

@@ -1,9 +1,8 @@
 //! Any Linux interface, through rings shared with the kernel (AF_XDP).
 //!
-//! An XDP program hands packets to a socket of their queue; the socket has four rings. Free frames go
-//! in by the fill ring and come back with packets by the receive ring; packets go out by the transmit
-//! ring and come back as free frames by the completion ring. While a frame is in a ring, a table of
-//! this driver owns it.
+//! An XDP program redirects packets to the socket of their queue; the socket has four rings. Free frames are posted in
+//! the fill ring and return with packets in the RX ring; packets to send are posted in the TX ring and return as free
+//! frames in the completion ring. While a frame is in a ring, a table of this driver owns it.
 //!
 //! ```text
 //!              ┌── pool ◀──────────────────────┐
@@ -12,12 +11,10 @@
 //!        receive                               transmit
 //! ```
 //!
-//! All ports that are opened on one region share its frames, so that a packet crosses from port
-//! to port without a copy. What the kernel does with packets that no socket takes, during start, after
-//! the end, or because nobody claims them, is said in [`Options`].
+//! All ports opened on one region share its frames, so packets go from port to port without a copy. [`Options`] set
+//! what happens to packets without a socket, during start, after the end, or because the port does not take them.
 //!
-//! Features and obstacles of a port are in its [`Report`]; [`inspect`] makes one without touching the
-//! interface.
+//! A port's [`Report`] has its features and obstacles; [`inspect`] makes a report without changing the interface.
 //!
 //! Source: Linux, Documentation/networking/af_xdp.rst.
 

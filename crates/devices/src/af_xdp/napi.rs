@@ -1,52 +1,54 @@
-//! The kernel's half of receiving: when the interface's NAPI contexts poll, and who drives them.
+//! The NAPI contexts of an interface, which are the kernel's half of receiving: when they poll, and who
+//! drives them.
 //!
-//! In copy mode every packet passes the kernel's NAPI before it is in our ring, and that work knows
-//! nothing of our budget: under overload it fills a full ring over and over. Two things tame it. The
-//! timer (`gro-flush-timeout`) begins the next poll instead of the next interrupt, which bounds wake-ups
-//! by time. And preferred busy polling lets the worker ask for packets when it has use for them;
-//! between two questions the interrupt stays masked, and excess dies in the device's ring.
+//! In copy mode every packet passes the kernel's NAPI before it is in the RX ring, and NAPI does not know the
+//! worker's budget: under overload it fills a full ring over and over. Two settings limit it. The timer
+//! (`gro-flush-timeout`) starts the next poll instead of an interrupt, which bounds the wake-ups per second.
+//! Preferred busy polling lets the worker request packets when it has use for them; between two requests the
+//! interrupt stays masked, and the device's ring drops the excess.
 //!
-//! A context goes back to interrupts when so many polls in a row have found nothing, so the first packet
-//! after silence is not late.
+//! A context returns to interrupts after a set number of empty polls in a row, so the first packet after a
+//! silence is not late.
 //!
-//! Kernels before 6.13 cannot be told per context; there nothing is changed and the report says so.
+//! Kernels before 6.13 have no setting per context; there nothing is changed, and the report says so.
 
 use super::netdev::{Ask, Netdev};
 use crate::netlink::{find, number};
 use rustix::io::Errno;
 
-/// Moderation of receiving.
+/// Interrupt moderation of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moderation {
-    /// Time for which after its last poll the kernel polls again, in microseconds; 0 for at the next interrupt.
+    /// Time from a poll to the kernel's next poll, in microseconds; 0: the next poll is at the next
+    /// interrupt.
     pub microseconds: u32,
-    /// Polls in a row that find nothing after which interrupts come again, at least 1.
+    /// Number of empty polls in a row after which interrupts resume, at least 1.
     pub empty_polls: u32,
 }
 
-/// One context's settings as they are, or were.
+/// Settings of one NAPI context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Napi {
     pub(super) id: u32,
-    /// The thread that it has; in softirq without one.
+    /// The context's thread; `None` if it runs in softirq.
     pub(super) thread: Option<u32>,
     pub(super) defer_hard_irqs: u32,
     pub(super) gro_flush_timeout: u64,
-    /// Time for which interrupts may be suspended; `None` where they cannot be.
+    /// Maximum time for which interrupts may be suspended, in nanoseconds; `None` where unsupported.
     pub(super) irq_suspend_timeout: Option<u64>,
 }
 
-/// The contexts of an interface, changed for as long as this lives.
+/// Changed settings of an interface's NAPI contexts; dropping this value restores them.
 #[derive(Debug)]
 pub(super) struct Moderated {
     before: Vec<Napi>,
 }
 
 impl Moderated {
-    /// Moderates all contexts of interface `index`.
+    /// Changes the moderation of all contexts of interface `index`.
     ///
     /// # Errors
-    /// `OPNOTSUPP` and its like on kernels that cannot be told; `NODEV` for an interface without contexts.
+    /// `OPNOTSUPP` and the like on kernels without the setting; `NODEV` for an interface without contexts.
     pub(super) fn new(index: u32, moderation: Moderation) -> Result<Self, Errno> {
         let mut netdev = Netdev::open()?;
         let before = contexts(&mut netdev, index)?;
@@ -56,7 +58,7 @@ impl Moderated {
         let moderated = Self { before };
         for &napi in &moderated.before {
             let gro_flush_timeout = u64::from(moderation.microseconds) * 1000;
-            // What was changed is changed back when this fails, by dropping it.
+            // If this fails, dropping `moderated` restores the settings.
             set(&mut netdev, Napi { defer_hard_irqs: moderation.empty_polls, gro_flush_timeout, ..napi })?;
         }
         Ok(moderated)
@@ -67,13 +69,13 @@ impl Drop for Moderated {
     fn drop(&mut self) {
         let Ok(mut netdev) = Netdev::open() else { return };
         for &napi in &self.before {
-            // A context that is gone needs nothing back.
+            // A context that is gone needs no restoring.
             let _ = set(&mut netdev, napi);
         }
     }
 }
 
-/// Current moderation of the contexts of interface `index`.
+/// Returns the current moderation of the contexts of interface `index`.
 ///
 /// # Errors
 /// As [`Moderated::new`].
@@ -86,11 +88,11 @@ pub(super) fn moderations(index: u32) -> Result<Vec<Moderation>, Errno> {
     Ok(found.iter().map(moderation).collect())
 }
 
-/// Number of receive queues of interface `index` that have a context that the driver names: such a
-/// queue's socket can poll it.
+/// Returns the number of RX queues of interface `index` whose NAPI context the driver tells: their sockets
+/// can poll it.
 ///
 /// # Errors
-/// Error of a kernel that cannot be asked.
+/// Error of a kernel that does not answer.
 pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
     let mut named = 0;
     Netdev::open()?.ask(GET_QUEUE, &[(QUEUE_INTERFACE, index)], Ask::All, |answer| {
@@ -100,10 +102,10 @@ pub(super) fn named_queues(index: u32) -> Result<usize, Errno> {
     Ok(named)
 }
 
-/// The contexts of interface `index`; none for one that has none.
+/// Returns the NAPI contexts of interface `index`; empty if it has none.
 ///
 /// # Errors
-/// Error of a kernel that cannot be asked.
+/// Error of a kernel that does not answer.
 pub(super) fn napis(index: u32) -> Result<Vec<Napi>, Errno> {
     contexts(&mut Netdev::open()?, index)
 }
@@ -112,7 +114,7 @@ fn contexts(netdev: &mut Netdev, index: u32) -> Result<Vec<Napi>, Errno> {
     ask(netdev, (INTERFACE, index), Ask::All)
 }
 
-/// The settings of context `id`.
+/// Returns the settings of context `id`.
 ///
 /// # Errors
 /// As [`Moderated::new`].
@@ -142,20 +144,20 @@ pub(super) fn set(netdev: &mut Netdev, napi: Napi) -> Result<(), Errno> {
         (GRO_FLUSH_TIMEOUT, timeout),
         (IRQ_SUSPEND_TIMEOUT, napi.irq_suspend_timeout.map_or(0, short)),
     ];
-    // A kernel that does not tell of a time does not take it either.
+    // A kernel that does not report the suspend time does not accept it either.
     let known = values.len() - usize::from(napi.irq_suspend_timeout.is_none());
     netdev.ask(SET_NAPI, &values[..known], Ask::One, |_| {})
 }
 
-/// Gives a context a thread of its own, or takes it away.
+/// Gives a context a thread of its own, or removes it.
 ///
 /// # Errors
-/// On kernels before 6.17, where an interface's contexts have threads all together or not at all.
+/// On kernels before 6.17, which give threads to all contexts of an interface or to none.
 pub(super) fn set_threaded(netdev: &mut Netdev, id: u32, threaded: bool) -> Result<(), Errno> {
     netdev.ask(SET_NAPI, &[(ID, id), (THREADED, u32::from(threaded))], Ask::One, |_| {})
 }
 
-/// A netlink `uint`: four or eight bytes.
+/// Decodes a netlink `uint` of four or eight bytes.
 fn unsigned(value: &[u8]) -> u64 {
     match <[u8; 8]>::try_from(value) {
         Ok(bytes) => u64::from_ne_bytes(bytes),

@@ -1,5 +1,5 @@
-//! The netlink family `netdev` (Linux 6.3, Documentation/netlink/specs/netdev.yaml): what a driver says
-//! of its XDP abilities, and of the contexts that receive for it.
+//! The netlink family `netdev` (Linux 6.3, Documentation/netlink/specs/netdev.yaml): a driver's XDP features,
+//! and the NAPI contexts of an interface.
 
 use crate::netlink::{Client, find, number, number16, put};
 use rustix::io::Errno;
@@ -8,17 +8,18 @@ use rustix::net::netlink::GENERIC;
 /// Features of a driver for XDP programs and AF_XDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// Programs in the driver, with redirection to sockets.
+    /// The driver runs programs itself, and redirects to sockets.
     pub(crate) native: bool,
-    /// Frames that another driver's program redirects; `None` for none, and true for those of several buffers too.
+    /// Frames that another driver's program redirects here: `None` if the driver accepts none, true if it
+    /// accepts frames of several buffers too.
     pub(crate) takes_frames: Option<bool>,
-    /// Sockets without a copy.
+    /// The driver supports zero-copy sockets.
     pub(crate) zero_copy: bool,
-    /// Parts that a packet may have without a copy; 1 without multi-buffer.
+    /// Maximum number of parts of a packet in zero-copy mode; 1 without multi-buffer.
     pub(crate) segments: u32,
 }
 
-/// Asks the driver of interface `index`; an error on kernels that do not know the question.
+/// Asks the driver of interface `index`; an error on kernels without the request.
 pub(crate) fn features(index: u32) -> Result<Features, Errno> {
     let mut netdev = Netdev::open()?;
     let mut found = None;
@@ -34,8 +35,9 @@ pub(crate) fn features(index: u32) -> Result<Features, Errno> {
     found.ok_or(Errno::BADMSG)
 }
 
-/// True if the driver of an interface sends frames of several buffers that the XDP program of another redirects there, false
-/// for frames of one buffer, and `None` for none, as far as is known: Linux says so from 6.3 on.
+/// True if the interface's driver sends frames of several buffers that another interface's XDP program
+/// redirects there, false for frames of one buffer only; `None` if it accepts none, or if unknown (Linux
+/// before 6.3).
 pub fn takes_frames(interface: u32) -> Option<bool> {
     features(interface).ok()?.takes_frames
 }
@@ -43,19 +45,19 @@ pub fn takes_frames(interface: u32) -> Option<bool> {
 /// Support of a driver for AF_XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpSupport {
-    /// Programs in the driver, with redirection to sockets.
+    /// The driver runs programs itself, and redirects to sockets.
     pub native: bool,
-    /// Sockets without a copy.
+    /// The driver supports zero-copy sockets.
     pub zero_copy: bool,
 }
 
-/// The support for AF_XDP that the driver of an interface reports, which Linux knows from 6.3 on.
+/// Returns the AF_XDP support that the interface's driver reports; `None` if unknown (Linux before 6.3).
 pub fn xdp_support(interface: u32) -> Option<XdpSupport> {
     let Features { native, zero_copy, .. } = features(interface).ok()?;
     Some(XdpSupport { native, zero_copy })
 }
 
-/// True if the running Linux is older than a version of two numbers; a release that is not understood is not.
+/// True if the running Linux is older than version `wanted`; false if the release is not understood.
 pub(crate) fn is_before(wanted: (u32, u32)) -> bool {
     let uname = rustix::system::uname();
     version(&uname.release().to_string_lossy()).is_some_and(|version| version < wanted)
@@ -66,24 +68,24 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// A conversation with the family.
+/// Netlink client of the family.
 #[derive(Debug)]
 pub(crate) struct Netdev {
     client: Client,
     family: u16,
 }
 
-/// Kind of a request: with one answer or several.
+/// Expected answers to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// One, or the acknowledgement alone.
+    /// One answer, or the acknowledgement alone.
     One,
-    /// One for each object that matches.
+    /// One answer for each object that matches.
     All,
 }
 
 impl Netdev {
-    /// Opens a conversation.
+    /// Opens a client.
     ///
     /// # Errors
     /// `NOENT` on kernels without the family.
@@ -98,10 +100,10 @@ impl Netdev {
         Ok(netdev)
     }
 
-    /// Sends one message with 32-bit attributes and calls `each` with the attributes of each answer.
+    /// Sends one message with 32-bit attributes, and calls `each` with the attributes of each answer.
     ///
     /// # Errors
-    /// The error number that the kernel answered with.
+    /// The kernel's error.
     pub(crate) fn ask(
         &mut self,
         command: u8,
@@ -113,7 +115,7 @@ impl Netdev {
         self.exchange(command, attributes, ask, each)
     }
 
-    /// A header is `genlmsghdr`: the command, and version 1.
+    /// Sends one message with its `genlmsghdr`: the command, and version 1.
     fn exchange<V: AsRef<[u8]>>(
         &mut self,
         command: u8,

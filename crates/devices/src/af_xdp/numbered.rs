@@ -1,11 +1,11 @@
-//! The receiving end of a queue whose program counts what goes to the socket: it tells the program how many packets may
-//! wait there, and up to which one the worker is through with all.
+//! The receiving end of a queue whose program counts packets to the socket: it tells the program how many
+//! packets may wait there, and how many the worker has processed.
 //!
-//! Exits: those of the receiver inside; `rx-overrun` and `rx-overrun-control` for packets that the program has dropped
-//! because more waited than may; `fence` for those that it has dropped to make a gap in a flow, and `rx-overrun` for those
-//! that it could not change.
+//! Exits: those of the inner receiver; `rx-overrun` and `rx-overrun-control` for packets that the program
+//! dropped because the window was full; `fence` for packets that it dropped to keep a flow in order, and
+//! `rx-overrun` for those that it could not change.
 //!
-//! Cost: eight loads, at most five stores and a few comparisons for each turn.
+//! Cost: eight loads, at most five stores and a few comparisons per turn.
 
 use crate::bpf::window::{DROPS, Window};
 use polder_buffers::{BATCH, Batch, Pool};
@@ -16,32 +16,32 @@ use polder_datapath::units::Nanos;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// A receiver behind the kernel's half.
+/// A receiver of a NAPI context's packets.
 pub(super) trait KernelHalf {
-    /// Packets so far that were given a number and that the kernel has lost, as far as it was asked.
+    /// Number of counted packets that the kernel has lost so far, as of the last reading.
     fn lost(&self) -> u64;
 
-    /// True if the kernel receives as the worker lets it, so that what there is no use for stays in the device.
+    /// True if the kernel receives only when the worker lets it, so that the excess stays in the device.
     fn is_governed(&self) -> bool;
 }
 
-/// A receiver whose packets have numbers.
+/// A receiver whose packets are counted by the program.
 ///
-/// Packets that were lost are read only when nothing else is missing: others with lower numbers may be on their way.
+/// Losses count as processed only if no packet is on its way: packets with lower numbers may still arrive.
 #[derive(Debug)]
 pub(super) struct Numbered<R> {
     inner: R,
     window: Window,
-    /// Packets that came out of the socket.
+    /// Number of packets that came out of the socket.
     delivered: u64,
-    /// Lost packets that count as read, and whose charges do.
+    /// Number of lost packets that count as processed, and the same for their charges.
     lost: u64,
     lost_charges: u64,
-    /// Packets that the program has dropped.
+    /// Number of packets that the program has dropped.
     dropped: u64,
-    /// Packets that may wait, by the worker's measure, and by a consumer's.
+    /// Maximum number of waiting packets, as set by the worker and by a consumer.
     limits: [Option<u32>; 2],
-    /// True if the program has dropped packets that exceeded the limit since that was asked last.
+    /// True if the program has dropped packets over the limit since the last query.
     has_dropped: bool,
 }
 
@@ -52,7 +52,7 @@ impl<R: RxQueue + KernelHalf> Numbered<R> {
         Self { inner, window, delivered, lost, lost_charges, dropped, limits, has_dropped }
     }
 
-    /// Counts packets that came out of the socket since the last time, or were lost in front of it, as read.
+    /// Counts packets as processed that came out of the socket since the last call, or were lost before it.
     fn read(&mut self) {
         let lost = self.inner.lost();
         let others = lost.wrapping_add(self.dropped);
@@ -148,7 +148,7 @@ impl<R: RxQueue + RxControl + KernelHalf> RxControl for Numbered<R> {
         self.inner.thread_time()
     }
 
-    /// The window bounds what waits, unless the device keeps it.
+    /// The window limits the waiting packets, unless the device does.
     fn flush(&mut self) -> bool {
         self.inner.is_governed() && self.inner.flush()
     }
@@ -178,6 +178,6 @@ impl<R: RxQueue + RxControl + KernelHalf> RxControl for Numbered<R> {
     }
 }
 
-/// Packets that may wait at least: those of one batch.
+/// Minimum of the limit: the packets of one batch.
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 const FEWEST: u32 = BATCH as u32;

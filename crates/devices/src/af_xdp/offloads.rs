@@ -1,13 +1,13 @@
-//! Offloads that hide from XDP parts of the received packets: off while a port is open, and on
-//! again at its end.
+//! Offloads that hide parts of received packets from XDP: switched off while a port is open, restored at its
+//! end.
 //!
-//! `rx-vlan-offload` moves a VLAN tag from the frame to a place beside it, which AF_XDP does not have: the frame would
-//! leave untagged, or in another VLAN. Below an interface of the kernel's own (a VLAN interface, a bond), receive
-//! offload merges packets before they get there; a device's own program is ahead of it, and the kernel merges nothing
-//! on a device with a generic one.
+//! `rx-vlan-offload` moves a VLAN tag from the frame into metadata that AF_XDP does not have: the frame would
+//! leave untagged, or in another VLAN. On the lower interfaces of a virtual interface (VLAN, bond), receive
+//! offload merges packets before they get there. On a device itself, native XDP runs before the merging, and
+//! with a generic program the kernel does not merge.
 //!
-//! A process that is killed puts nothing back. So each change is recorded in a file before it is made; the next start
-//! takes it over, and [`release`](super::release) puts it back.
+//! A killed process restores nothing. So each change is recorded in a file before it is made; the next start
+//! takes the record over, and [`release`](super::release) restores the offload.
 
 use super::ethtool::Ethtool;
 use super::link::{self, LinkInfo};
@@ -20,35 +20,35 @@ use std::sync::{Mutex, PoisonError};
 
 /// Name of the tag offload in `ethtool -k`, and in `ethtool -K`.
 pub(super) const TAGS: (&str, &str) = ("rx-vlan-hw-parse", "rxvlan");
-/// The same for packets merged by the kernel, and by the device.
+/// Names of the merge offloads of the kernel and of the device.
 const MERGES: [(&str, &str); 2] = [("rx-gro", "gro"), ("rx-gro-hw", "rx-gro-hw")];
 
-/// A feature of an interface that is to be off.
+/// A feature of an interface that has to be off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unwanted {
     pub(super) interface: String,
     pub(super) index: u32,
-    /// As `ethtool -k` calls it.
+    /// Name in `ethtool -k`.
     pub(super) feature: &'static str,
-    /// As `ethtool -K` does.
+    /// Name in `ethtool -K`.
     pub(super) short: &'static str,
-    /// True if it can be switched.
+    /// True if the feature can be switched.
     pub(super) changeable: bool,
 }
 
 impl Unwanted {
-    /// True for tags that are taken off, false for packets that are merged.
+    /// True for a tag offload, false for a merge offload.
     pub(super) fn takes_tags(&self) -> bool {
         self.feature == TAGS.0
     }
 
-    /// The command that switches it off.
+    /// Returns the command that switches the feature off.
     pub(super) fn command(&self) -> String {
         format!("ethtool -K {} {} off", self.interface, self.short)
     }
 }
 
-/// The features that are on and stand in the way of a port on `link`, its own and those of the interfaces below.
+/// Returns the active features that disturb a port on `link`, of it and of its lower interfaces.
 pub(super) fn unwanted(link: &LinkInfo, ethtool: &mut Ethtool) -> Vec<Unwanted> {
     let mut found = active(link, &[TAGS], ethtool);
     for (lower, carries_tags) in all_below(link) {
@@ -60,8 +60,8 @@ pub(super) fn unwanted(link: &LinkInfo, ethtool: &mut Ethtool) -> Vec<Unwanted> 
     found
 }
 
-/// All interfaces below `link`, and whether tags of its packets are still on them there: that of a VLAN interface is
-/// taken off by the kernel in any case.
+/// Returns all interfaces below `link`, each with true if VLAN tags are still in the frame there; a VLAN
+/// interface's own tag is stripped by the kernel in any case.
 fn all_below(link: &LinkInfo) -> Vec<(LinkInfo, bool)> {
     let mut found: Vec<(LinkInfo, bool)> = Vec::new();
     let mut uppers = vec![(link.clone(), true)];
@@ -87,19 +87,19 @@ fn active(link: &LinkInfo, wanted: &[(&'static str, &'static str)], ethtool: &mu
     found
 }
 
-/// Features that this process has switched off, with the number of its ports that need it.
+/// Features that this process has switched off, with the number of ports that need them off.
 static OFF: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
-/// Features that are off as long as this lives.
+/// Features that stay off until this value is dropped.
 #[derive(Debug)]
 pub(super) struct SwitchedOff {
-    /// Of the network namespace in which the port was opened.
+    /// Works in the network namespace in which the port was opened.
     ethtool: Ethtool,
     off: Vec<(Unwanted, PathBuf)>,
 }
 
 impl SwitchedOff {
-    /// Switches offloads off that stand in the way of a port on `link`. Returns also those that stay on.
+    /// Switches the offloads off that disturb a port on `link`. Returns also those that stay on.
     pub(super) fn new(link: &LinkInfo) -> Result<(Self, Vec<Unwanted>), Errno> {
         let mut ethtool = Ethtool::new()?;
         let found = unwanted(link, &mut ethtool);
@@ -117,7 +117,7 @@ impl SwitchedOff {
 
     fn switch_off(&mut self, unwanted: &Unwanted) -> bool {
         let path = record(&unwanted.interface, unwanted.feature);
-        // Without the record a killed process leaves it off; nothing else is lost.
+        // Without the record, a killed process leaves the offload off; nothing else is lost.
         let _ = path.parent().map(std::fs::create_dir_all);
         let _ = std::fs::write(&path, unwanted.index.to_string());
         if self.ethtool.set_feature(&unwanted.interface, unwanted.feature, false).is_ok() {
@@ -133,7 +133,7 @@ impl SwitchedOff {
         self.off.push((unwanted, path));
     }
 
-    /// Takes over the offloads that another port has switched off, or a process that was killed.
+    /// Takes over the offloads that another port, or a killed process, has switched off.
     fn take_over(&mut self, link: &LinkInfo) {
         let below = all_below(link).into_iter().map(|(lower, _)| lower);
         for link in core::iter::once(link.clone()).chain(below) {
@@ -151,7 +151,7 @@ impl SwitchedOff {
         }
     }
 
-    /// Features that are off, by their names in `ethtool -K`.
+    /// Returns the features that are off.
     pub(super) fn features(&self) -> impl Iterator<Item = &Unwanted> {
         self.off.iter().map(|(off, _)| off)
     }
@@ -161,7 +161,7 @@ impl Drop for SwitchedOff {
     fn drop(&mut self) {
         for (off, path) in core::mem::take(&mut self.off) {
             if is_last(&path) {
-                // An interface that is gone has nothing to be put back.
+                // An interface that is gone has nothing to restore.
                 let _ = self.ethtool.set_feature(&off.interface, off.feature, true);
                 let _ = std::fs::remove_file(&path);
             }
@@ -169,7 +169,7 @@ impl Drop for SwitchedOff {
     }
 }
 
-/// One port less needs the feature off; `true` if none does.
+/// Counts one port less; true if no other port needs the feature off.
 fn is_last(path: &Path) -> bool {
     let mut counts = OFF.lock().unwrap_or_else(PoisonError::into_inner);
     let left = counts.get(path).map_or(0, |count| count.saturating_sub(1));
@@ -181,8 +181,7 @@ fn is_last(path: &Path) -> bool {
     left == 0
 }
 
-/// Restores offloads that a killed process has left off on `interface` and below; `true` if there
-/// were any.
+/// Restores offloads that a killed process has left off on `interface` and below; true if there were any.
 pub(super) fn put_back(interface: &str) -> bool {
     let Ok(link) = link::query(link::Which::Name(interface)) else { return false };
     let Ok(ethtool) = Ethtool::new() else { return false };
@@ -191,22 +190,23 @@ pub(super) fn put_back(interface: &str) -> bool {
     !left.off.is_empty()
 }
 
-/// Removes the records of interfaces and network namespaces that are gone, which nothing takes over any more. To be
-/// called before the process gives its view of other processes up.
+/// Removes the records of interfaces and network namespaces that are gone. Must be called before the process
+/// loses its view of other processes.
 pub fn forget_gone() {
     let Ok(entries) = std::fs::read_dir(DIRECTORY) else { return };
     let living = living_namespaces();
     for path in entries.flatten().map(|entry| entry.path()) {
         let index = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // `INTERFACE.FEATURE` of the first namespace, `INTERFACE@NUMBER.FEATURE` of others.
+        // `INTERFACE.FEATURE` in the first namespace, `INTERFACE@NUMBER.FEATURE` in others.
         let Some((interface, _)) = name.split_once('.') else { continue };
         let number = interface.rsplit_once('@').and_then(|(_, number)| number.parse::<u64>().ok());
         let is_own = file_name("").trim_start_matches('@').parse().ok() == number;
         let is_gone = match (is_own, number) {
             (true, _) => index.is_none_or(|index| link::query(link::Which::Index(index)).is_err()),
             (false, Some(number)) => !living.contains(&number),
-            // Of the first namespace, seen from another: it lives as long as the machine does.
+            // A record of the first namespace, seen from another: that namespace lives as long as the
+            // machine.
             (false, None) => false,
         };
         if is_gone {
@@ -215,7 +215,7 @@ pub fn forget_gone() {
     }
 }
 
-/// The network namespaces that processes are in, and those that `ip netns` keeps.
+/// Returns the network namespaces of all processes and of `ip netns`.
 fn living_namespaces() -> BTreeSet<u64> {
     let kept = ["/run/netns", "/var/run/netns"].into_iter().flat_map(|place| entries_of(Path::new(place)));
     // A thread may be in another namespace than its process.
@@ -228,7 +228,7 @@ fn entries_of(place: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// True if the record is of the interface of that number, and not of one that had its name before.
+/// True if the record belongs to the interface of index `index`, not to an earlier one of the same name.
 fn is_recorded(path: &Path, index: u32) -> bool {
     std::fs::read_to_string(path).is_ok_and(|text| text.trim() == index.to_string())
 }
@@ -237,5 +237,5 @@ fn record(interface: &str, feature: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{}.{feature}", file_name(interface)))
 }
 
-/// Below the directory of control sockets, which the service manager keeps over a restart.
+/// Directory of the records, below that of control sockets, which the service manager keeps across a restart.
 pub const DIRECTORY: &str = "/run/polder/offloads";

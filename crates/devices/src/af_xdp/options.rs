@@ -6,27 +6,27 @@ use crate::bpf::{Take, TunnelEndpoint};
 use core::fmt;
 use polder_datapath::forward::ForwardGroups;
 
-/// Fate of packets for us when the process has ended, however it has.
+/// Treatment of the port's packets after the process has ended, for any reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExit {
-    /// The kernel receives them again.
+    /// The kernel receives them.
     #[default]
     Kernel,
-    /// Packets are dropped until the next start, or [`release`](super::release).
+    /// They are dropped until the next start, or until [`release`](super::release).
     Drop,
 }
 
-/// Place at which the program is attached.
+/// Hook at which the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// In the driver, before the kernel has made a packet of its own.
+    /// In the driver, before the kernel has made an skb.
     Native,
-    /// Behind the driver; works with every interface.
+    /// After the driver; works with every interface.
     Generic,
 }
 
 impl Hook {
-    /// The flag of `XDP_FLAGS_*`.
+    /// Returns the flag of `XDP_FLAGS_*`.
     pub(super) fn flag(self) -> u32 {
         match self {
             Self::Native => 1 << 2,
@@ -44,22 +44,22 @@ impl fmt::Display for Hook {
     }
 }
 
-/// Method of moving packets between the device and our memory.
+/// Method of moving packets between the device and the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The best that works: zero copy, else a copy in the driver, else the generic hook.
     #[default]
     Auto,
-    /// The device reads and writes the frames itself, or the interface is not opened.
+    /// The device reads and writes the frames itself; if it cannot, opening fails.
     ZeroCopy,
-    /// The driver's hook, and a copy.
+    /// The driver's hook, with a copy.
     Native,
-    /// The generic hook, and a copy.
+    /// The generic hook, with a copy.
     Generic,
 }
 
 impl Mode {
-    /// The hooks to try, best first.
+    /// Returns the hooks to try, best first.
     pub(super) fn hooks(self) -> &'static [Hook] {
         match self {
             Self::Auto => &[Hook::Native, Hook::Generic],
@@ -68,7 +68,7 @@ impl Mode {
         }
     }
 
-    /// True if zero copy may be tried, and whether a copy may.
+    /// Returns if zero copy may be tried, and if a copy may.
     pub(super) fn transfers(self) -> (bool, bool) {
         match self {
             Self::Auto => (true, true),
@@ -78,61 +78,61 @@ impl Mode {
     }
 }
 
-/// Preferred busy polling: the worker drives the device, interrupts stay off while it does.
+/// Preferred busy polling: the worker drives the device, and interrupts stay off meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// Packets that the device may hand over at a time.
+    /// Maximum number of packets of one poll.
     pub budget: u32,
-    /// Time for which a system call may wait for packets, in microseconds.
+    /// Maximum wait for packets in a system call, in microseconds.
     pub microseconds: u32,
 }
 
 /// Interface to open, and options of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The interface, of the calling thread's network namespace.
+    /// The interface, in the calling thread's network namespace.
     pub interface: String,
     /// Packets that are taken.
     pub take: Take,
-    /// Link-local groups that the bridge of the interface forwards; the kernel receives the others.
+    /// Link-local groups that the port's bridge forwards; the kernel receives the others.
     pub forward_groups: ForwardGroups,
-    /// Fate of the packets after the end.
+    /// Treatment of the packets after the end.
     pub on_exit: OnExit,
     /// Method of moving packets.
     pub mode: Mode,
-    /// Number of queues that are opened, from the first on; all if `None`.
+    /// Number of queues to open, from the first on; `None` for all.
     pub queues: Option<u32>,
-    /// The longest network packet that is sent, where the interface's MTU is larger.
+    /// Maximum length of a sent network packet in bytes, if the interface's MTU is larger.
     pub mtu: Option<u32>,
-    /// Entries of the receive and fill rings of each queue.
+    /// Entries of the RX ring and the fill ring of each queue.
     pub receive_ring: u32,
-    /// Entries of the transmit and completion rings of each queue.
+    /// Entries of the TX ring and the completion ring of each queue.
     pub transmit_ring: u32,
-    /// Frames that all receive queues together may keep posted; a quarter of the memory if `None`.
-    /// Never more than fit the rings.
+    /// Maximum number of posted frames over all RX queues, limited by the ring sizes; `None` for a quarter of
+    /// the memory.
     pub receive_frames: Option<u32>,
     /// Refill threshold of the ring, and treatment of small packets.
     pub receiving: Receiving,
-    /// True if frames for other link-layer addresses are received, as a bridge needs it.
+    /// True to receive frames for other MAC addresses, as a bridge needs.
     pub promiscuous: bool,
-    /// True if VLAN tags keep packets apart, so that a device that takes them off must not be opened.
+    /// True if VLAN tags distinguish packets; then a device that strips them is not opened.
     pub needs_tags: bool,
-    /// True if the interface's program counts what goes to the sockets, where packets are copied: it drops what the worker
-    /// has no use for, control packets last, and may carry flows; see [`FlowTable`](crate::skb::FlowTable).
+    /// True if the interface's program counts packets to the sockets, in copy mode: it drops the excess,
+    /// control packets last, and may carry flows; see [`FlowTable`](crate::skb::FlowTable).
     pub counts: bool,
     /// Preferred busy polling.
     pub busy_poll: Option<BusyPoll>,
-    /// Moderation of the kernel's polling of the device; unchanged if `None`.
+    /// Moderation of the kernel's polling; unchanged if `None`.
     pub moderation: Option<Moderation>,
     /// True if a worker may drive the kernel's half of receiving by the arrivals.
     pub adapts: bool,
-    /// True to open also slots that a driver may shorten, and to believe each descriptor: for measurements that show
-    /// what a driver does. A gateway never sets it.
+    /// True to accept slots that a driver may shorten, and every descriptor: for measurements of a driver. A
+    /// gateway never sets it.
     pub unguarded: bool,
 }
 
 impl Options {
-    /// A port of a bridge: everything is taken, whoever it is for.
+    /// Options of a bridge port, which takes every packet, whatever its destination.
     pub fn whole(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -156,12 +156,12 @@ impl Options {
         }
     }
 
-    /// A port that the kernel goes on using, and that carries tunnels.
+    /// Options of a port that carries tunnels and that the kernel goes on using.
     pub fn tunnels(interface: impl Into<String>, endpoints: impl Into<Vec<TunnelEndpoint>>) -> Self {
         Self { take: Take::Tunnels(endpoints.into()), promiscuous: false, ..Self::whole(interface) }
     }
 
-    /// A router's port, which the kernel goes on using, and that may carry tunnels too.
+    /// Options of a router's port, which the kernel goes on using, and which may carry tunnels too.
     pub fn routed(interface: impl Into<String>, endpoints: impl Into<Vec<TunnelEndpoint>>) -> Self {
         Self { take: Take::Routed(endpoints.into()), ..Self::tunnels(interface, Vec::new()) }
     }

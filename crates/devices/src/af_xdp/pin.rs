@@ -1,11 +1,10 @@
-//! Pinned BPF link, which keeps an interface closed when no process is left.
+//! A pinned BPF link, which keeps an interface closed while no process runs.
 //!
-//! A pinned link survives the process, also when it is killed. The sockets do not, so the program
-//! finds none and drops what comes in. The next process takes the link over and changes its program
-//! in one step.
+//! A pinned link survives the process, also if it is killed. The sockets do not, so the program finds none
+//! and drops the packets. The next process takes the link over and replaces its program in one step.
 //!
-//! The name is that of the interface, and in any network namespace that is not known to be that of
-//! the first process also the namespace's number, because the file system is common to all of them.
+//! The pin's name is that of the interface. Outside the first process's network namespace the namespace's
+//! number is added, because all namespaces share the file system.
 
 use super::error::PinError;
 use crate::bpf::sys;
@@ -18,7 +17,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The hook that a link attaches a program to.
+/// The hook at which a link attaches a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkKind {
     /// XDP.
@@ -28,7 +27,8 @@ pub(crate) enum LinkKind {
 }
 
 impl LinkKind {
-    /// Kind and interface of a link, of what the kernel tells of it; none and 0 when it is of another kind.
+    /// Returns kind and interface index of a link from the kernel's `bpf_link_info`; `None` and 0 for a link
+    /// of another kind.
     pub(super) fn of(info: &[u8; 80]) -> (Option<Self>, u32) {
         let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         match number(0) {
@@ -43,27 +43,27 @@ impl LinkKind {
 #[derive(Debug)]
 pub(super) struct Pinned {
     pub(super) link: OwnedFd,
-    /// The number of its interface; 0 when that interface is gone.
+    /// The index of its interface; 0 if the interface is gone.
     pub(super) interface: u32,
-    /// The hook that it is at, if that is known.
+    /// The hook of the link, if known.
     pub(super) kind: Option<LinkKind>,
     path: PathBuf,
 }
 
-/// The place of one interface's link in the BPF file system.
+/// The path of one interface's link in the BPF file system.
 #[derive(Clone, Debug)]
 pub(crate) struct PinnedLink {
     interface: String,
     path: PathBuf,
-    /// The same, as this process reaches it.
+    /// The path by which this process reaches it.
     reached: PathBuf,
 }
 
 impl PinnedLink {
-    /// Path of the link of `interface` in the calling thread's namespace.
+    /// Returns the path of the link of `interface` in the calling thread's namespace.
     ///
     /// # Errors
-    /// When no BPF file system is mounted that outlives the process.
+    /// If no BPF file system is mounted that outlives the process.
     pub(super) fn of(interface: &str) -> Result<Self, PinError> {
         let root = root().ok_or_else(|| PinError::NoFileSystem { interface: interface.to_owned() })?;
         let name = Path::new("polder").join(file_name(interface));
@@ -71,12 +71,12 @@ impl PinnedLink {
         Ok(Self { interface: interface.to_owned(), path, reached })
     }
 
-    /// The path, for people.
+    /// Returns the path, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Like [`PinnedLink::of`]; mounts the BPF file system where none is, as bpftool(8) and ip(8) do.
+    /// Like [`PinnedLink::of`], but mounts the BPF file system where none is, as bpftool(8) and ip(8) do.
     pub(super) fn make(interface: &str) -> Result<Self, PinError> {
         Self::of(interface).or_else(|error| {
             if !mounts_outlive_us() || sys::mount_bpf(HERE).is_err() {
@@ -86,7 +86,7 @@ impl PinnedLink {
         })
     }
 
-    /// The link that is pinned here.
+    /// Returns the link that is pinned here.
     pub(super) fn find(&self) -> Result<Option<Pinned>, PinError> {
         let link = match sys::open_pinned(&c_path(&self.reached)) {
             Ok(link) => link,
@@ -121,22 +121,22 @@ impl PinnedLink {
 }
 
 impl Pinned {
-    /// Takes the name away; the link lives on as long as it is open.
+    /// Removes the pin; the link lives on while it is open.
     pub(super) fn unpin(&self) -> Result<(), Errno> {
         std::fs::remove_file(&self.path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 
-/// True if a process has left an interface closed, or keeps it ready to be left closed.
+/// True if a pinned link keeps the interface closed, or will when its process ends.
 pub fn is_left_closed(interface: &str) -> bool {
     PinnedLink::of(interface).and_then(|place| place.find()).is_ok_and(|pinned| pinned.is_some())
 }
 
-/// Facts about the BPF file system from before the process gave up access to others.
+/// Facts about the BPF file system, found before the process gave up access to other processes.
 #[derive(Debug)]
 struct Prepared {
     root: Option<Root>,
-    /// The network namespace of the first process, by its number.
+    /// The network namespace number of the first process.
     first_namespace: Option<u64>,
 }
 
@@ -144,17 +144,18 @@ struct Prepared {
 #[derive(Clone, Debug)]
 struct Root {
     path: PathBuf,
-    /// The same, as this process reaches it.
+    /// The path by which this process reaches it.
     reached: PathBuf,
 }
 
 static PREPARED: OnceLock<Prepared> = OnceLock::new();
 
-/// Finds the place of pinned links once for all, for a process that is about to give up looking at others. With
-/// `mount`, mounts the BPF file system where none is. Gives the directory below which links are pinned.
+/// Finds the directory of pinned links once and for all, before the process gives up access to other
+/// processes. With `mount`, mounts the BPF file system where none is. Returns the directory that contains the
+/// pinned links.
 pub fn prepare(mount: bool) -> Option<OwnedFd> {
     if mount && root().is_none() && mounts_outlive_us() {
-        // Opening a port says what to do when there is none.
+        // Opening a port reports a missing file system.
         let _ = sys::mount_bpf(HERE);
     }
     let found = root();
@@ -162,7 +163,7 @@ pub fn prepare(mount: bool) -> Option<OwnedFd> {
     let open = |root: &Root| rustix::fs::open(&root.path, flags, Mode::empty()).ok();
     let directory = found.as_ref().and_then(open);
     let lasting = directory.as_ref().and_then(|directory| directory.try_clone().ok());
-    // The descriptor stays open for as long as the process lives, as its number is the way.
+    // The descriptor stays open for the life of the process, since its number is part of the path.
     let number = lasting.map(IntoRawFd::into_raw_fd);
     let root = found.zip(number).map(|(root, number)| Root {
         reached: if root.path == path_of(HERE) {
@@ -176,7 +177,7 @@ pub fn prepare(mount: bool) -> Option<OwnedFd> {
     directory
 }
 
-/// The BPF file system that stays when this process and its mount namespace are gone.
+/// Returns the BPF file system that survives this process and its mount namespace.
 fn root() -> Option<Root> {
     if let Some(prepared) = PREPARED.get() {
         return prepared.root.clone();
@@ -192,17 +193,17 @@ fn find_root() -> Option<PathBuf> {
     let path = |path| Some(path_of(path));
     let (here, first) = (bpf_device(HERE), bpf_device(OF_FIRST_PROCESS));
     match (here, first) {
-        // `ip netns exec` hides /sys/fs/bpf behind a fresh /sys; that of the first process is there.
+        // `ip netns exec` hides /sys/fs/bpf behind a new /sys; the first process's is used.
         (Ok(None) | Err(_), Ok(Some(_))) => path(OF_FIRST_PROCESS),
         (Ok(Some(here)), Ok(Some(first))) if here != first => path(OF_FIRST_PROCESS),
         (Ok(Some(_)), Ok(Some(_))) => path(HERE),
-        // Who may not look at the first process's file system is confined, and has been given this.
+        // A confined process cannot see the first process's file system, and was given this.
         (Ok(Some(_)), Ok(None) | Err(_)) if mounts_outlive_us() => path(HERE),
         _ => None,
     }
 }
 
-/// True if another process lives in our mount namespace, and keeps its mounts.
+/// True if another process lives in our mount namespace and keeps its mounts.
 fn mounts_outlive_us() -> bool {
     let parent = rustix::process::getppid().map_or(1, |parent| parent.as_raw_nonzero().get());
     let mounts = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).map(|file| file.ino());
@@ -210,7 +211,7 @@ fn mounts_outlive_us() -> bool {
     own.is_some() && ["1", &parent.to_string()].iter().any(|process| mounts(process).ok() == own)
 }
 
-/// The device number of the BPF file system at `path`; `None` when something else is there.
+/// Returns the device number of the BPF file system at `path`; `None` for another file system.
 fn bpf_device(path: &CStr) -> Result<Option<u64>, Errno> {
     let kind = rustix::fs::statfs(path)?.f_type;
     if u64::try_from(kind).ok() != Some(BPF_MAGIC) {
@@ -219,7 +220,7 @@ fn bpf_device(path: &CStr) -> Result<Option<u64>, Errno> {
     Ok(Some(rustix::fs::stat(path)?.st_dev))
 }
 
-/// The name of an interface's link. Dots are reserved in the BPF file system.
+/// Returns the name of an interface's link. Dots are reserved in the BPF file system.
 pub(super) fn file_name(interface: &str) -> String {
     let name = interface.replace('%', "%25").replace('.', "%2e");
     let first = match PREPARED.get() {

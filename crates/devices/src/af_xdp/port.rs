@@ -1,4 +1,4 @@
-//! State of an open interface as a whole: its program, its endpoints, its properties.
+//! An open interface as a whole: its program, its endpoints, its properties.
 
 use super::attach::Attachment;
 use super::link::{self, LinkInfo, TransmitDrops, Which};
@@ -19,12 +19,12 @@ use std::sync::{Arc, Weak};
 /// An interface that has been opened.
 pub type Opened = crate::Opened<Port>;
 
-/// An open interface: as long as this lives, its program is attached.
+/// An open interface; its program stays attached until this value is dropped.
 ///
-/// It belongs to the thread that looks after ports; workers have the queues.
+/// The port belongs to the thread that manages ports; workers own the queues.
 #[derive(Debug)]
 pub struct Port {
-    /// The interface, as it was when it was opened.
+    /// The interface's properties at opening.
     pub interface: Interface,
     /// Findings, and the result of opening.
     pub report: Report,
@@ -32,39 +32,39 @@ pub struct Port {
     pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
     pub(super) link_dropped: TransmitDrops,
-    /// The XDP program, to be asked about frames.
+    /// The XDP program, for test runs on frames.
     pub(super) program: OwnedFd,
     pub(super) cores: Vec<Weak<Core>>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
-    /// True if the link had a carrier before the interface was opened.
+    /// True if the link had a carrier before opening.
     pub had_carrier: bool,
-    /// True if it is a device with a driver that may reset its link when a program is attached.
+    /// True for a device whose driver may reset its link when a program is attached.
     pub is_hardware: bool,
-    /// Puts the kernel's moderation back.
+    /// Restores the kernel's moderation on drop.
     pub(super) _moderated: Option<Moderated>,
     pub(super) attachment: Attachment,
-    /// Switches offloads on again; last, so that no packet meets the program with them on.
+    /// Restores offloads on drop; last, so that the program meets no packet with the offloads on.
     pub(super) _offloads: Option<SwitchedOff>,
 }
 
 /// Properties of an interface that may change while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its link-layer address.
+    /// MAC address.
     pub mac: [u8; 6],
-    /// Its largest network packet in bytes, Ethernet header excluded.
+    /// MTU in bytes, Ethernet header excluded.
     pub mtu: u32,
-    /// True if it was switched on.
+    /// True if the interface is administratively up.
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
 }
 
 impl LinkState {
-    /// Properties of the interface with this number.
+    /// Returns the properties of the interface of index `index`.
     pub(crate) fn of(index: u32) -> Result<Self, Errno> {
         link::query(Which::Index(index)).map(|link| Self::from(&link))
     }
@@ -78,14 +78,15 @@ impl From<&LinkInfo> for LinkState {
 }
 
 impl Port {
-    /// Packets are sent as the link carries them: no checksum is completed and no segment cut on the way.
+    /// Packets are sent as the link carries them: no checksum is completed, no segmentation is done on
+    /// transmit.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: false, segments: false };
 
-    /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was
-    /// claimed before and still is, is claimed all the time.
+    /// Makes `endpoints` the port's tunnel endpoints: the kernel keeps all other packets. An endpoint in the
+    /// old and the new set is served without interruption.
     ///
     /// # Errors
-    /// Error of the kernel; `NODEV` for a port that takes everything.
+    /// Error of the kernel; `NODEV` for a port that takes every packet.
     pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         self.taken.set_endpoints(endpoints)
     }
@@ -98,70 +99,72 @@ impl Port {
         self.taken.set_router(ingresses, lands)
     }
 
-    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    /// Returns the yield word of a router's port, by which its packets are left to the kernel; `None` for
+    /// another port.
     pub fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         self.taken.yield_word()
     }
 
-    /// Makes `groups` the link-local groups that the bridge of the port forwards. The kernel receives the others.
+    /// Makes `groups` the link-local groups that the port's bridge forwards. The kernel receives the others.
     pub fn set_forward_groups(&self, groups: ForwardGroups) {
         self.taken.set_forward_groups(groups);
     }
 
-    /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
+    /// Returns the flows that the interface's program carries; `None` for a port whose packets all go to user
+    /// space.
     pub fn flows(&self) -> Option<&Arc<FlowTable>> {
         self.flows.as_ref()
     }
 
-    /// The interface as it is.
+    /// Returns the interface's current properties.
     ///
     /// # Errors
-    /// `NODEV` when the interface is gone.
+    /// `NODEV` if the interface is gone.
     pub fn link(&self) -> Result<LinkState, Errno> {
         LinkState::of(self.interface.index)
     }
 
-    /// Reads the interface's state again, and takes its MTU over for sending, or `most_mtu` where
-    /// that is less.
+    /// Reads the interface's properties again, and makes its MTU, or `most_mtu` if lower, the limit for
+    /// sending.
     ///
     /// # Errors
-    /// `NODEV` when the interface is gone, or somebody has detached the program.
+    /// `NODEV` if the interface is gone, or if its program was detached.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
         self.taken.set_mac(link.mac);
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         if self.is_attached() { Ok((&link).into()) } else { Err(Errno::NODEV) }
     }
 
-    /// True unless somebody has detached the program.
+    /// True unless the program was detached from outside.
     pub fn is_attached(&self) -> bool {
         self.attachment.is_attached()
     }
 
-    /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
-    /// [`refresh`](Self::refresh) has found it. Those of other senders are among them, and those that a queue counts as
-    /// `tx-error`.
+    /// Returns the number of packets that the interface has dropped on transmit since it was opened, as of
+    /// the last [`refresh`](Self::refresh). Packets of other senders are included, and those that a queue
+    /// counts as `tx-error`.
     pub fn link_dropped(&self) -> u64 {
         self.link_dropped.count()
     }
 
-    /// Current moderation of the kernel's polling of the device, for each of its NAPI contexts.
+    /// Returns the current moderation of each NAPI context of the interface.
     ///
     /// # Errors
-    /// Error of the kernel; before Linux 6.13 it has no answer.
+    /// Error of the kernel; before Linux 6.13 the request is unknown.
     pub fn moderation(&self) -> Result<Vec<Moderation>, Errno> {
         napi::moderations(self.interface.index)
     }
 
-    /// Refusals of the kernel since the port was opened about receiving for its queues, for people.
+    /// Returns the kernel's refusals of receive settings since the port was opened, as text.
     pub fn refusals(&self) -> Vec<String> {
         let cores = self.cores.iter().filter_map(Weak::upgrade);
         cores.filter_map(|core| Some(refusal(core.queue().unwrap_or(0), core.refused()?))).collect()
     }
 
-    /// Counters of the kernel, over all queues that are still open.
+    /// Returns the kernel's counters, summed over all open queues.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for core in self.cores.iter().filter_map(Weak::upgrade) {
@@ -175,7 +178,7 @@ impl Port {
     }
 }
 
-/// Text about a refusal: the operation, its effect, and the remedy.
+/// Returns the text of a refusal: the operation, its effect, and the remedy.
 fn refusal(queue: u32, refused: Refused) -> String {
     let Refused { step, errno } = refused;
     let remedy = match errno {

@@ -1,12 +1,12 @@
-//! The frames that are in the kernel's hands: posting moves one in, completion moves it out.
+//! The frames that the kernel holds: posting moves one in, completion moves it out.
 //!
-//! The kernel returns an address, not a frame. The table turns it back into one, once, and only if
-//! that frame was posted; any other address is a lie of the kernel or its driver.
+//! The kernel returns an address, not a frame. The table turns it back into a frame, once, and only if that
+//! frame was posted; any other address is an error of the kernel or its driver.
 
 use core::num::NonZeroU16;
 use polder_buffers::{Frame, Packet, Region};
 
-/// The frames that one direction of one queue has posted, by slot.
+/// The posted frames of one direction of one queue, by slot.
 #[derive(Debug)]
 pub(super) struct Posted {
     frames: Box<[Option<Frame>]>,
@@ -16,34 +16,34 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    /// An empty table for the slots of `region`.
+    /// Creates an empty table for the slots of `region`.
     pub(super) fn new(region: &Region) -> Self {
         let frames = (0..region.slots()).map(|_| None).collect();
         let slot_shift = region.slot_bytes().trailing_zeros();
         Self { frames, region: region.id(), slot_shift, count: 0 }
     }
 
-    /// Number of frames that are posted.
+    /// Returns the number of posted frames.
     #[inline(always)]
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Number of slots that the region has.
+    /// Returns the number of slots of the region.
     pub(super) fn slots(&self) -> usize {
         self.frames.len()
     }
 
-    /// True if the packet lies in slots of the region that the table is for.
+    /// True if the packet lies in slots of the table's region.
     #[inline(always)]
     pub(super) fn knows(&self, packet: &Packet) -> bool {
         packet.lies_in(self.region)
     }
 
-    /// Moves a frame in and returns the address of its slot.
+    /// Moves a frame in, and returns the address of its slot.
     ///
     /// # Errors
-    /// The frame itself when it is of another region.
+    /// The frame itself if it is of another region.
     #[inline(always)]
     pub(super) fn put(&mut self, frame: Frame) -> Result<u64, Frame> {
         let index = frame.index();
@@ -57,7 +57,7 @@ impl Posted {
         Ok(u64::from(index) << self.slot_shift)
     }
 
-    /// Moves the frame at `address` out, with the distance of the address from its slot's start.
+    /// Moves the frame at `address` out, with the address's offset in its slot.
     #[inline(always)]
     pub(super) fn take(&mut self, address: u64) -> Option<(Frame, u16)> {
         let index = usize::try_from(address >> self.slot_shift).ok()?;

@@ -1,8 +1,8 @@
-//! Effects of an interface's settings on packets before they reach us, and their remedies.
+//! Report on interface settings that change packets before they arrive here, and their remedies.
 //!
-//! AF_XDP sees what the driver has; what the driver leaves beside the packet (a checksum still to be
-//! completed, a VLAN tag taken off, a packet merged from several) is lost. This report finds such
-//! things where they can be seen and names the command that mends them.
+//! AF_XDP sees the frame only; metadata of the driver (a checksum still to be completed, a stripped VLAN tag,
+//! a merge of several packets) is lost. The report finds such settings where they are visible and names the
+//! command that corrects them.
 
 use super::attach::{OUR_PREFIX, program_name};
 use super::bind::Transfer;
@@ -28,17 +28,16 @@ pub(super) struct Obtained {
     pub(super) hook: Hook,
     pub(super) transfer: Transfer,
     pub(super) queues: Used,
-    /// Reason why it is nothing better.
+    /// Reasons why a better mode was not possible.
     pub(super) notes: Vec<String>,
-    /// Offloads that are off as long as the port is open.
+    /// Offloads that are off while the port is open.
     pub(super) off: Vec<Unwanted>,
 }
 
-/// Looks at an interface without touching it, as it would be opened with `options` on a region of
-/// the size of `memory`.
+/// Inspects an interface without changing it, for opening with `options` on a region of the size of `memory`.
 ///
 /// # Errors
-/// [`OpenError`] for what would make opening fail at once: no such interface, impossible sizes.
+/// [`OpenError`] if opening would fail at once: no such interface, impossible sizes.
 pub fn inspect(options: &Options, memory: RegionOptions) -> Result<Report, OpenError> {
     let link = channels::find(options, memory)?;
     channels::channels(&link, options)?;
@@ -112,7 +111,7 @@ fn mode(
     finding(level, "mode", text)
 }
 
-/// Expected result of opening, by the driver's information about itself.
+/// Returns the expected result of opening, by the driver's reported features.
 fn expected(
     features: Option<Features>,
     link: &LinkInfo,
@@ -180,28 +179,28 @@ fn expected(
     }
 }
 
-/// True if the driver has XDP of its own that `mode = "auto"` uses.
+/// True if the driver has native XDP that `mode = "auto"` uses.
 pub(crate) fn has_native_xdp(link: &LinkInfo, driver: &str) -> bool {
     !is_generic_only(transfer::features(link, driver), driver) && !transfer::FORGETFUL.contains(&driver)
 }
 
-/// True if the driver has no XDP of its own. Linux before 6.3 cannot be asked; of some drivers it is known.
+/// True if the driver has no native XDP. Linux before 6.3 does not tell; there a list of drivers decides.
 fn is_generic_only(features: Option<Features>, driver: &str) -> bool {
     features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native)
 }
 
-/// Warning about the native hook of a driver that forgets its program.
+/// Warning about the native hook of a driver that loses its program.
 const FORGETS: &str =
     "the driver's native XDP hands packets to the kernel past the program once the interface was down";
 
-/// Warning about requested zero copy.
+/// Warning about zero copy that was asked for.
 const UNTESTED: &str =
     "zero copy was not tested with this driver: a driver may give less room than a slot has";
 
 /// The first Linux whose AF_XDP has packets of several descriptors.
 const MULTI_BUFFER: (u32, u32) = (6, 6);
 
-/// Drivers without XDP of their own in any kernel, by the names of `ethtool -i`.
+/// Drivers without native XDP in any kernel, by the names of `ethtool -i`.
 const GENERIC_ONLY: &[&str] =
     &["e1000", "e1000e", "8139cp", "8139too", "bonding", "802.1Q VLAN Support", "macvlan"];
 
@@ -240,7 +239,7 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
     if longest <= single {
         return finding(Level::Fine, "frames", text);
     }
-    // A kernel that is too old for multi-buffer is known before the port is opened.
+    // On a kernel too old for multi-buffer, the answer is known before opening.
     let has_parts = obtained.map(|obtained| obtained.transfer.multi_buffer);
     match has_parts.or_else(|| netdev::is_before(MULTI_BUFFER).then_some(false)) {
         Some(false) => finding(
@@ -302,7 +301,7 @@ pub(crate) fn capabilities() -> Option<Finding> {
     Some(finding(Level::Problem, "rights", format!("missing {missing}: run as root, or grant them")))
 }
 
-/// The right to set the weight of NAPI threads, where the worker governs these.
+/// Returns a finding if the right to set the weight of NAPI threads is missing and the worker governs them.
 fn weights(link: &LinkInfo, options: &Options) -> Option<Finding> {
     let governs = options.adapts && napi::named_queues(link.index).unwrap_or(0) == 0;
     if !governs || capability(CAP_SYS_NICE) != Some(false) {
@@ -314,7 +313,7 @@ fn weights(link: &LinkInfo, options: &Options) -> Option<Finding> {
     Some(finding(Level::Warning, "rights", text))
 }
 
-/// True if the calling thread has a capability, by its number; `None` when it cannot be found out.
+/// True if the calling thread has capability number `bit`; `None` if that cannot be found out.
 fn capability(bit: u32) -> Option<bool> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -349,7 +348,7 @@ pub(crate) fn pins(link: &LinkInfo, on_exit: OnExit) -> Option<Finding> {
     }
 }
 
-/// Finding about offloads of the interface and those below before XDP, or beside it, and their remedy.
+/// Returns the finding about offloads of the interface and its lower interfaces, and their remedy.
 fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained>) -> Option<Finding> {
     let commands = |of: &[&Unwanted]| {
         of.iter().map(|unwanted| format!("`{}`", unwanted.command())).collect::<Vec<_>>().join(", ")
@@ -380,7 +379,7 @@ fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained
     Some(finding(Level::Fine, "offloads", text))
 }
 
-/// Tags that the kernel takes off between the members of an interface and its generic XDP.
+/// Returns a finding if the kernel strips tags between the members of an interface and its generic XDP hook.
 fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driver: &str) -> Option<Finding> {
     let without = || is_generic_only(netdev::features(link.index).ok(), driver);
     let is_generic =
@@ -397,7 +396,7 @@ fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driv
     Some(finding(level, "tags", text))
 }
 
-/// Finding about offloads of the other end of a veth that are not mended here; checksums are.
+/// Returns a finding about offloads of a veth's peer that are not corrected here; checksums are.
 fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
     if link.kind != "veth" {
         return None;

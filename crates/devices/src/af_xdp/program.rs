@@ -1,37 +1,37 @@
-//! End of a program of this driver, for a packet that it takes from the kernel ([`taken`](crate::bpf::taken)).
+//! The end of an XDP program, for a packet that it takes from the kernel ([`taken`](crate::bpf::taken)).
 //!
-//! All hand it to the AF_XDP socket of its queue; where no socket is (before start, after the end of the process), the
-//! `action` decides: to the kernel, or nowhere.
+//! Packets are redirected to the AF_XDP socket of their queue; if there is no socket (before the start, after
+//! the end of the process), the `action` decides: pass or drop.
 
 use crate::bpf::assembler::{Assembler, Helper, Register, Width};
 use crate::bpf::classify::Target;
 use Register::{R0, R1, R2, R3, R6};
 use std::os::fd::BorrowedFd;
 
-/// Verdict on a packet that no socket takes (`enum xdp_action`).
+/// Verdict on a packet without a socket (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Action {
-    /// It is dropped.
+    /// The packet is dropped.
     Drop = 1,
-    /// The kernel receives it.
+    /// The kernel receives the packet.
     Pass = 2,
 }
 
-/// The XDP hook of an interface whose program counts what goes to its sockets, and may carry flows.
+/// Parameters of an XDP program that counts packets to its sockets, and may carry flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting<'a> {
-    /// The interface's number.
+    /// The interface index.
     pub(super) interface: u32,
-    /// Its link-layer address.
+    /// The interface's MAC address.
     pub(super) mac: [u8; 6],
-    /// Its queues that have sockets.
+    /// Number of queues with sockets.
     pub(super) queues: u32,
-    /// Windows of those.
+    /// The windows of these queues.
     pub(super) windows: BorrowedFd<'a>,
-    /// Bytes of each.
+    /// Size of each window in bytes.
     pub(super) window_bytes: u32,
-    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
+    /// True if senders may be on this host, and leave checksums to the device without a mark.
     pub(super) local_senders: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Counting<'a> {
 pub(super) struct Sockets<'a> {
     pub(super) map: BorrowedFd<'a>,
     pub(super) action: Action,
-    /// Count of the packets that go to the sockets, within the windows of their queues.
+    /// Counting of packets to the sockets, within their queues' windows.
     pub(super) counting: Option<Counting<'a>>,
 }
 

@@ -6,12 +6,13 @@ use super::pin::PinnedLink;
 use crate::bpf::sys;
 use std::os::fd::AsFd as _;
 
-/// Opens an interface that a process has left closed, and puts back offloads that one has left off; says whether there was anything to do.
+/// Opens an interface that a process has left closed, and restores offloads that a process has left off;
+/// returns true if there was anything to do.
 ///
-/// For an interface that is still in use, its process loses what comes in from now on.
+/// If a process still uses the interface, that process loses all packets from here on.
 ///
 /// # Errors
-/// [`PinError`] when the BPF file system refuses.
+/// [`PinError`] if the BPF file system refuses.
 pub fn release(interface: &str) -> Result<bool, PinError> {
     let put_back = offloads::put_back(interface);
     let place = match PinnedLink::of(interface) {
@@ -20,7 +21,7 @@ pub fn release(interface: &str) -> Result<bool, PinError> {
         Err(error @ PinError::Path { .. }) => return Err(error),
     };
     let Some(pinned) = place.find()? else { return Ok(put_back) };
-    // The link goes with its last name, unless somebody has it open; then it is detached at least.
+    // A link is deleted with its last name unless a process has it open; then it is detached at least.
     let detached = if pinned.interface == 0 { Ok(()) } else { sys::detach_link(pinned.link.as_fd()) };
     pinned.unpin().map_err(|errno| place.error("remove", errno))?;
     detached.map_err(|errno| place.error("detach", errno))?;

@@ -1,4 +1,4 @@
-//! Report about an interface: findings about its settings, and their severity.
+//! Report on an interface: findings about its settings, and their severity.
 
 use super::options::Hook;
 use core::fmt;
@@ -6,7 +6,7 @@ use core::fmt;
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// As it should be, or good to know.
+    /// Correct, or good to know.
     Fine,
     /// Packets will be slower, or lost in some cases.
     Warning,
@@ -30,24 +30,24 @@ pub struct Finding {
 pub struct Report {
     /// The name of the interface.
     pub interface: String,
-    /// Its driver, if that says its name.
+    /// Its driver, if known.
     pub driver: Option<String>,
-    /// True if packets go in and out by the driver's own hook; `None` before opening.
+    /// Hook at which the program is attached; `None` before opening.
     pub hook: Option<Hook>,
     /// True if the device itself reads and writes the frames; `None` before opening.
     pub zero_copy: Option<bool>,
-    /// Findings in the order in which a packet meets their causes.
+    /// Findings, in the order in which a packet meets their causes.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Method of moving packets, in a few words; `None` before opening.
+    /// Returns the method of moving packets, in a few words; `None` before opening.
     pub fn mode(&self) -> Option<&str> {
         let mode = self.findings.iter().find(|finding| finding.topic == "mode")?;
         self.hook.map(|_| mode.text.split(';').next().unwrap_or_default())
     }
 
-    /// The most serious level of any finding.
+    /// Returns the most serious level of all findings.
     pub fn worst(&self) -> Level {
         self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Fine)
     }
@@ -71,10 +71,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Line of a report.
+/// Returns one line of a report.
 pub(crate) fn finding(level: Level, topic: &'static str, text: impl Into<String>) -> Finding {
     Finding { level, topic, text: text.into() }
 }
 
-/// The topic of findings about an interface that is down, or belongs to another.
+/// The topic of findings about an interface that is down, or is a member of another.
 pub const STATE: &str = "state";

@@ -1,11 +1,12 @@
-//! Packets that come in: descriptors become frames, frames become packets, free frames go back in.
+//! The receiver of a queue: descriptors become frames, frames become packets, free frames are posted again.
 //!
-//! Exits: `sctp-no-checksum` for SCTP of a local sender that has left its CRC to the device; `device-error` for an
-//! invalid descriptor, which also closes the queue; `frame-too-long` for a packet of more frames than any link has, or
-//! longer than a slot where the kernel cannot cut; `rx-overrun` for packets that the kernel lost because no frame was
-//! posted. A packet that the driver may have cut is dropped with all that is left of it ([`guard`]).
+//! Exits: `sctp-no-checksum` for SCTP of a local sender that has left its CRC to the device; `device-error`
+//! for an invalid descriptor, which also closes the queue; `frame-too-long` for a packet of more frames than
+//! any link has, or longer than a slot if the kernel cannot split; `rx-overrun` for packets that the kernel
+//! lost because no frame was posted. A packet that the driver may have cut is dropped with its rest
+//! ([`guard`]).
 //!
-//! Cost: one system call in 64 turns while packets come; two before sleeping.
+//! Cost: one system call in 64 turns while packets arrive; two before sleeping.
 
 mod control;
 mod discard;
@@ -33,28 +34,28 @@ use std::sync::Arc;
 pub(super) struct Wants {
     /// Identity of the queue.
     pub(super) place: QueueIdentity,
-    /// Frames to keep posted.
+    /// Number of frames to keep posted.
     pub(super) target: u32,
-    /// True if the socket drives the device when it is asked and nothing is there.
+    /// True if a call on an empty socket makes the kernel poll the device.
     pub(super) busy_poll: bool,
     /// True if the worker may drive the kernel's half by the arrivals.
     pub(super) adapts: bool,
-    /// Pause between two polls in softirq, if the kernel receives where senders are, and the program drops what the worker
-    /// has no use for.
+    /// Pause between two polls in softirq, if the kernel receives on the senders' cores and the program drops
+    /// the excess.
     pub(super) softirq: Option<SoftirqPause>,
-    /// True if a packet longer than a slot comes in parts.
+    /// True if a packet longer than a slot arrives in parts.
     pub(super) multi_buffer: bool,
-    /// True if senders may be on this machine, and leave checksums to a device that cannot say so.
+    /// True if senders may be on this host, and leave checksums to the device without a mark.
     pub(super) local_senders: bool,
-    /// True if the program gives packets numbers, so that each that the kernel has lost is to be known before sleeping.
+    /// True if the program counts packets, so that every loss in the kernel has to be known before sleeping.
     pub(super) numbered: bool,
-    /// The link's longest packet, where the device itself writes into the slots.
+    /// The link's longest packet in bytes, if the device itself writes into the slots.
     pub(super) longest: Option<u32>,
     /// Refill threshold of the ring, and treatment of small packets.
     pub(super) receiving: Receiving,
 }
 
-/// The receiving end of one queue of an interface; with `COPIES`, small packets move into fragments.
+/// The receiving end of one queue of an interface; with `COPIES`, small packets are copied to fragments.
 #[derive(Debug)]
 pub(super) struct Receiver<const COPIES: bool> {
     received: Consumer<Descriptor>,
@@ -63,32 +64,31 @@ pub(super) struct Receiver<const COPIES: bool> {
     wants: Wants,
     /// Check of the driver's descriptors.
     guard: Guard,
-    /// Counters of the kernel at the last reading.
+    /// The kernel's counters at the last reading.
     seen: Statistics,
-    /// Packets that the kernel had lost then.
+    /// Number of packets that the kernel had lost by then.
     lost: u64,
-    /// Turns with packets since then.
+    /// Number of turns with packets since then.
     turns: u32,
-    /// A packet of which not all descriptors have come.
+    /// A packet whose descriptors have not all arrived.
     unfinished: Option<Packet>,
     /// True if the worker may have slept since the last turn.
     armed: bool,
     closed: bool,
-    /// True if few frames are kept posted, because most packets are flushed; and the number of
-    /// these frames.
+    /// True if few frames are kept posted, because most packets are flushed; and the number of these frames.
     scant: bool,
     few: u32,
-    /// True if the device's ring is to be flushed as soon as none of it has been received.
+    /// True if the device's ring is to be flushed once the RX ring is empty.
     due: bool,
-    /// True if the kernel's thread left nothing behind in the device when it ran, as far as is known.
+    /// True if the NAPI thread's last run left the device empty, as far as known.
     emptied: bool,
-    /// True if the RX ring was flushed since the NAPI thread last ran; such a run does not show
-    /// that the device is empty.
+    /// True if the RX ring was flushed since the NAPI thread last ran; such a run does not show that the
+    /// device is empty.
     fresh: bool,
     recent: bool,
-    /// Packets that came or were lost since the worker last slept.
+    /// Number of packets received or lost since the worker last slept.
     came: u64,
-    /// Age of the packets in the device at which it is flushed.
+    /// Age of the device's packets at which the ring is flushed.
     ageing: Ageing,
     driver: Driver,
     counters: Arc<QueueCounters>,
@@ -97,7 +97,7 @@ pub(super) struct Receiver<const COPIES: bool> {
 }
 
 impl<const COPIES: bool> Receiver<COPIES> {
-    /// The next complete packet, `None` when there is none.
+    /// Returns the next complete packet; `None` if there is none.
     #[inline(always)]
     fn next(&mut self, pool: &mut Pool) -> Option<Packet> {
         while let Some(descriptor) = self.received.take() {
@@ -116,7 +116,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         None
     }
 
-    /// Turns a descriptor back into the frame that was posted, if it is one.
+    /// Turns a descriptor back into the posted frame; `None` if it names none.
     #[inline(always)]
     fn segment(&mut self, descriptor: Descriptor, pool: &mut Pool) -> Option<Segment> {
         let (frame, offset) = self.posted.take(descriptor.address)?;
@@ -129,7 +129,8 @@ impl<const COPIES: bool> Receiver<COPIES> {
         Some(Segment { frame, offset, length })
     }
 
-    /// A packet of one frame. A small one moves into a fragment, and its frame goes back to the ring at once.
+    /// Makes a packet of one frame. A small packet is copied to a fragment, and its frame is posted again at
+    /// once.
     #[inline(always)]
     fn whole(&mut self, segment: Segment, pool: &mut Pool) -> Packet {
         if !COPIES {
@@ -147,8 +148,8 @@ impl<const COPIES: bool> Receiver<COPIES> {
         packet
     }
 
-    /// Posts free frames until the target is met, when the mark is passed (C5). `false` when too few are
-    /// left in the pool for the queue to live on.
+    /// Posts free frames up to the target if fewer than the threshold are posted (C5). Returns `false` if the
+    /// pool has too few left for the queue.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         let target = if self.scant || self.driver.is_held() {
@@ -156,7 +157,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         } else {
             self.wants.target
         };
-        // With few frames posted, less than half of them is waited for: a long packet takes several.
+        // With few frames posted the threshold is half of them: a long packet takes several.
         let fewest = REFILL.min(target / 2);
         if self.posted.count() >= self.wants.receiving.low_mark(target).max(fewest) {
             if COPIES {
@@ -181,7 +182,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.posted.count() >= fewest
     }
 
-    /// Lets the kernel bring in no more than there is use for, where the worker drives it.
+    /// Limits the kernel's poll to `limit` packets, if the worker drives it.
     #[inline]
     fn bound(&mut self, limit: usize) {
         if self.driver.is_polled()
@@ -191,7 +192,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Lets the kernel look at the rings, and finds out whether the interface is still there.
+    /// Lets the kernel look at the rings, and finds out if the interface still exists.
     #[cold]
     fn look(&mut self) {
         self.counters.system_calls.add(1);
@@ -206,7 +207,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         if self.closed {
             return Turn::Closed;
         }
-        // Woken for nothing: perhaps the interface is gone.
+        // Woken without a packet: the interface may be gone.
         let woken = core::mem::take(&mut self.armed);
         if woken {
             self.driver.wakes();
@@ -214,7 +215,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
                 self.driver.insist(false);
             }
             self.recent = core::mem::take(&mut self.fresh);
-            // With frames left over it had no more.
+            // If frames were left over, the device had no more packets.
             self.emptied = (self.emptied || self.fill.waiting() > 0) && !self.recent;
         }
         if self.due {
@@ -252,8 +253,8 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         if self.turns >= SETTLE {
             self.settle();
         }
-        // A thread that is held has no use for frames until the worker sleeps, and would only fill them with what is
-        // to be thrown away.
+        // A held thread needs no frames until the worker sleeps; it would fill them with packets to be
+        // flushed.
         let later = self.scant && packets > 0 && self.driver.is_held();
         let enough = later || self.refill(pool);
         if self.closed {
@@ -265,15 +266,15 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         }
     }
 
-    /// The event is readable as long as a packet waits or the interface is gone, so there is nothing
-    /// to ask for but the kernel's attention.
+    /// Arms the event, which is readable while a packet waits or the interface is gone; so only the kernel
+    /// has to be called.
     ///
-    /// Cost: two system calls; one when nothing came since the last time.
+    /// Cost: two system calls; one if no packet arrived since the last call.
     fn arm(&mut self) -> Armed {
         if self.turns > 0 || self.wants.numbered {
             self.settle();
         }
-        // One that was not asked for all that it may do at once had no more than that.
+        // If the budget was not used up, the device had no more packets.
         self.emptied = core::mem::take(&mut self.came) < u64::from(BUDGET) && !self.recent;
         self.look();
         self.armed = true;
@@ -301,7 +302,7 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
     }
 }
 
-/// Turns with packets after which the kernel's loss counters are read.
+/// Number of turns with packets between two readings of the kernel's loss counters.
 const SETTLE: u32 = 64;
-/// The fewest frames that a queue lives on.
+/// Minimum number of frames of a queue.
 const REFILL: u32 = 64;

@@ -1,4 +1,4 @@
-//! One AF_XDP socket: its making, its binding, and its end.
+//! One AF_XDP socket: creation, binding, and closing.
 
 use super::bind::{SMALLEST_RING, Transfer, bind, register};
 use super::close::{self, End};
@@ -13,23 +13,23 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Entries of the rings, each a power of two.
+/// Number of ring entries, each a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingSizes {
-    /// Of the receive and the fill ring.
+    /// Entries of the RX ring and the fill ring.
     pub(super) receive: u32,
-    /// Of the transmit and the completion ring; 0 for a queue that only receives.
+    /// Entries of the TX ring and the completion ring; 0 for a queue that only receives.
     pub(super) transmit: u32,
 }
 
-/// The sockets whose memory others may share, with the kind of transfer that it is bound to.
+/// Sockets whose UMEM others may share, each with its transfer mode.
 ///
-/// The kernel knows a region once for each kind of transfer, because a UMEM is bound to one: the
-/// first socket of a kind registers it, the others share that socket's. A region's number is its own
-/// as long as a socket holds it, so an entry that can be upgraded is never mistaken.
+/// The kernel binds a UMEM to one transfer mode: the first socket of a mode registers the region, the others
+/// share that socket's UMEM. A region keeps its number while a socket holds it, so a live entry is never
+/// mistaken for another region.
 static BOUND: Mutex<Vec<(Transfer, Weak<Core>)>> = Mutex::new(Vec::new());
 
-/// A socket that has registered `region` for `transfer` or shares it, and is bound.
+/// Returns a bound socket that has registered `region` for `transfer` or shares it.
 fn bound(region: &Region, transfer: Transfer) -> Option<Arc<Core>> {
     let candidates = {
         let mut bound = BOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ fn bound(region: &Region, transfer: Transfer) -> Option<Arc<Core>> {
         same.filter_map(|(_, core)| core.upgrade()).collect::<Vec<_>>()
     };
     let mut same = candidates.into_iter().filter(|core| core.region.id() == region.id());
-    // A socket whose interface is gone is bound to nothing, and nobody can share with it.
+    // A socket whose interface is gone is unbound, and cannot share.
     same.find(|core| core.nudge(false) != Err(Errno::NXIO))
 }
 
@@ -46,16 +46,16 @@ fn remember(transfer: Transfer, core: &Arc<Core>) {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner).push((transfer, Arc::downgrade(core)));
 }
 
-/// Counters of the kernel at the sockets of an interface (`struct xdp_statistics`).
+/// The kernel's counters of an interface's sockets (`struct xdp_statistics`).
 ///
-/// Packets that were lost are in the queues' own counters too, by reason, a moment later.
+/// Lost packets also appear in the queues' own counters, by reason, a moment later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets lost because no frame was posted or because they were longer than a slot.
+    /// Packets lost because no frame was posted, or because they were longer than a slot.
     pub dropped: u64,
-    /// Packets lost because the receive ring was full.
+    /// Packets lost because the RX ring was full.
     pub receive_ring_full: u64,
-    /// Times that the kernel found no frame posted. Not packets: those are in `dropped`.
+    /// Number of times that the kernel found no posted frame. These are not packets; `dropped` counts those.
     pub fill_ring_empty: u64,
     /// Descriptors of ours that the kernel refused, in either direction.
     pub invalid: u64,
@@ -67,7 +67,7 @@ pub(super) struct Core {
     ingress: Ingress,
     region: Region,
     left: Mutex<Vec<Frame>>,
-    /// First refusal of the kernel about receiving for the queue.
+    /// The kernel's first refusal of a receive setting.
     refused: OnceLock<Refused>,
 }
 
@@ -92,16 +92,16 @@ pub(super) struct Rings {
     pub(super) transmit: Option<(RingMemory, RingMemory)>,
 }
 
-/// A failed step on the way to a bound socket.
+/// A failed step of setting up a socket or its receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) step: &'static str,
     pub(super) errno: Errno,
 }
 
-/// Opens a socket on a queue of an interface and binds it with its rings.
+/// Opens a socket on a queue of an interface, and binds it with its rings.
 ///
-/// The order is that of `xsk_socket__create_shared` of libxdp: memory, rings, binding.
+/// The order is that of libxdp's `xsk_socket__create_shared`: memory, rings, binding.
 pub(super) fn open(
     region: &Region,
     interface: u32,
@@ -110,16 +110,16 @@ pub(super) fn open(
     transfer: Transfer,
 ) -> Result<(Arc<Core>, Rings), Refused> {
     let at = |step| move |errno| Refused { step, errno };
-    // 1. The socket.
+    // 1. The socket is created.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
         .map_err(at("open an AF_XDP socket"))?;
-    // 2. The memory: registered, unless another socket has done so.
+    // 2. The memory is registered, unless another socket has done so.
     let sharing = bound(region, transfer);
     if sharing.is_none() {
         register(&socket, region).map_err(at("register the packet memory"))?;
     }
-    // 3. The rings. Fill and completion belong to the queue and are needed in any case.
+    // 3. The rings are sized. Fill and completion rings belong to the queue and are always needed.
     let completion = sizes.transmit.max(SMALLEST_RING);
     sockopt::set_xdp_umem_fill_ring_size(&socket, sizes.receive).map_err(at("make the fill ring"))?;
     sockopt::set_xdp_umem_completion_ring_size(&socket, completion)
@@ -130,9 +130,9 @@ pub(super) fn open(
         raise_limits(&socket, sizes.transmit);
     }
     let watch = Watch::new(&socket, interface).map_err(at("watch for the end of the interface"))?;
-    // 4. The rings, into our memory: Linux before 6.4 maps none of a bound socket.
+    // 4. The rings are mapped: Linux before 6.4 maps none of a bound socket.
     let rings = map(&socket, sizes).map_err(at("map the rings"))?;
-    // 5. The binding, which the kernel refuses for a while after another socket has gone.
+    // 5. The socket is bound; for a while after another socket has closed, the kernel refuses.
     bind(&socket, interface, queue, transfer, sharing.as_deref().and_then(Core::socket))
         .map_err(at("bind to the queue"))?;
     drop(sharing);
@@ -144,9 +144,9 @@ pub(super) fn open(
     Ok((core, rings))
 }
 
-/// Lets one system call send the whole ring, and lets as much be on its way in the device.
+/// Lets one system call send the whole ring, and lets as much be in flight in the device.
 ///
-/// Kernels that do not know an option keep their limit; then a call sends less and is repeated.
+/// A kernel without an option keeps its limit; then a call sends less and is repeated.
 fn raise_limits(socket: &OwnedFd, entries: u32) {
     let _ = sys::set_option(socket.as_fd(), libc::SOL_XDP, MAX_TX_SKB_BUDGET, entries);
     let bytes = entries.saturating_mul(SOCKET_BYTES_A_PACKET).min(u32::MAX >> 2);
@@ -170,18 +170,18 @@ fn map(socket: &OwnedFd, sizes: RingSizes) -> Result<Rings, Errno> {
 }
 
 impl Core {
-    /// Notes a refusal of the kernel, for the thread that looks after ports.
+    /// Records a refusal of the kernel, for the thread that manages ports.
     pub(super) fn note(&self, refused: Refused) {
-        // One reason is enough: the kernel is not asked again.
+        // The first reason is enough: nothing more is tried.
         let _ = self.refused.set(refused);
     }
 
-    /// Refusal of the kernel about receiving for the queue.
+    /// Returns the kernel's refusal of a receive setting.
     pub(super) fn refused(&self) -> Option<Refused> {
         self.refused.get().copied()
     }
 
-    /// The number of the queue.
+    /// Returns the queue's number.
     pub(super) fn queue(&self) -> Option<u32> {
         match &self.ingress {
             Ingress::Kernel { queue, .. } => Some(*queue),
@@ -194,7 +194,7 @@ impl Core {
     /// Lets the kernel look at the rings: to send (`true`) or to receive.
     ///
     /// # Errors
-    /// `NXIO` when the interface is gone.
+    /// `NXIO` if the interface is gone.
     pub(super) fn nudge(&self, send: bool) -> Result<(), Errno> {
         match &self.ingress {
             Ingress::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
@@ -204,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Descriptor that is readable when a packet has come or the interface is gone.
+    /// Returns a descriptor that is readable if a packet has arrived or the interface is gone.
     pub(super) fn event(&self) -> Option<BorrowedFd<'_>> {
         match &self.ingress {
             Ingress::Kernel { watch, .. } => Some(watch.as_fd()),
@@ -214,7 +214,7 @@ impl Core {
         }
     }
 
-    /// The socket itself.
+    /// Returns the socket itself.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.ingress {
             Ingress::Kernel { socket, .. } => Some(socket.as_fd()),
@@ -224,12 +224,12 @@ impl Core {
         }
     }
 
-    /// Bytes of a slot.
+    /// Returns the slot size in bytes.
     pub(super) fn slot_bytes(&self) -> u32 {
         self.region.slot_bytes()
     }
 
-    /// Counters of the kernel at this socket; zeros when it has none.
+    /// Returns the kernel's counters of this socket; zeros if it has none.
     pub(super) fn statistics(&self) -> Statistics {
         let socket = match &self.ingress {
             Ingress::Kernel { socket, .. } => socket,
@@ -248,7 +248,7 @@ impl Core {
         }
     }
 
-    /// Takes over frames whose rings are gone, until the socket is, too.
+    /// Keeps frames whose rings are gone until the socket is closed.
     pub(super) fn leave(&self, frames: impl Iterator<Item = Frame>) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
     }
@@ -289,5 +289,5 @@ impl Drop for Core {
 
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: packets that one system call sends in copy mode.
 const MAX_TX_SKB_BUDGET: i32 = 9;
-/// Charge of a packet of two kilobytes to a socket's buffer, with room to spare.
+/// Bytes that a packet of 2 KiB charges to a socket's buffer, rounded up.
 const SOCKET_BYTES_A_PACKET: u32 = 4096;

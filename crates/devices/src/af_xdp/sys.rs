@@ -1,6 +1,6 @@
-//! System calls that have no safe wrapper; what leaves this file is safe to call.
+//! System calls without a safe wrapper; the exported functions are safe to call.
 //!
-//! Facts are looked up in packet(7), ioctl(2) and `Documentation/networking/af_xdp.rst`.
+//! Facts are from packet(7), ioctl(2) and `Documentation/networking/af_xdp.rst`.
 #![expect(unsafe_code, reason = "UNSAFETY: socket options, scheduling and ioctl(2)")]
 
 use polder_datapath::units::Nanos;
@@ -12,7 +12,7 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value:
     set_option_bytes(socket, level, option, &value.to_ne_bytes())
 }
 
-/// A socket option that is one 32-bit number.
+/// Returns a socket option that is one 32-bit number.
 pub(super) fn get_option(socket: BorrowedFd<'_>, level: i32, option: i32) -> Result<u32, Errno> {
     let mut value = [0_u8; 4];
     let mut length: libc::socklen_t = 4;
@@ -48,34 +48,34 @@ pub(super) struct Scheduling {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// For ordinary threads: the slice that it asks for, in nanoseconds.
+    /// For SCHED_OTHER: the requested time slice, in nanoseconds.
     runtime: u64,
     deadline: u64,
     period: u64,
 }
 
 impl Scheduling {
-    /// The same with another slice.
+    /// Returns the attributes with another slice.
     pub(super) fn with_slice(self, nanos: u64) -> Self {
         Self { runtime: nanos, ..self }
     }
 
-    /// The slice.
+    /// Returns the slice, in nanoseconds.
     pub(super) fn slice(self) -> u64 {
         self.runtime
     }
 
-    /// The same with another nice value.
+    /// Returns the attributes with another nice value.
     pub(super) fn with_nice(self, nice: i32) -> Self {
         Self { nice, ..self }
     }
 
-    /// The nice value.
+    /// Returns the nice value.
     pub(super) fn nice(self) -> i32 {
         self.nice
     }
 
-    /// Attributes of a policy, with defaults for the rest.
+    /// Returns the attributes of a policy, with defaults for the rest.
     pub(super) fn of_policy(policy: u32) -> Self {
         Self { policy, ..Self::default() }
     }
@@ -84,7 +84,7 @@ impl Scheduling {
 const SCHEDULING_BYTES: u32 = 48;
 const _: () = assert!(size_of::<Scheduling>() == SCHEDULING_BYTES as usize);
 
-/// Scheduling attributes of a thread; the calling one for 0.
+/// Returns the scheduling attributes of a thread; 0 is the calling thread.
 pub(super) fn scheduling(thread: i32) -> Result<Scheduling, Errno> {
     let mut scheduling = Scheduling::default();
     // SAFETY: (1) the kernel writes at most `SCHEDULING_BYTES`, the size of the structure.
@@ -94,7 +94,7 @@ pub(super) fn scheduling(thread: i32) -> Result<Scheduling, Errno> {
     if result == 0 { Ok(scheduling) } else { Err(last_error()) }
 }
 
-/// Lets the scheduler treat a thread like that; the calling one for 0.
+/// Sets the scheduling attributes of a thread; 0 is the calling thread.
 pub(super) fn set_scheduling(thread: i32, scheduling: Scheduling) -> Result<(), Errno> {
     let scheduling = Scheduling { size: SCHEDULING_BYTES, ..scheduling };
     // SAFETY: (1) the kernel reads `size` bytes, the size of the structure, and writes nothing.
@@ -102,7 +102,7 @@ pub(super) fn set_scheduling(thread: i32, scheduling: Scheduling) -> Result<(), 
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// CPU time of a thread of the kernel's, or of a process of one thread; `None` for one that is gone.
+/// Returns the CPU time of a kernel thread, or of a process with one thread; `None` if it is gone.
 ///
 /// Cost: a system call.
 pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
@@ -115,7 +115,7 @@ pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
     (result == 0).then_some(Nanos(seconds * Nanos::SECOND.0 + nanos))
 }
 
-/// Sends (`true`) or receives (`false`) nothing: the kernel looks at the rings of the socket.
+/// Makes the kernel look at the socket's rings, by an empty send (`true`) or receive (`false`).
 pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
     let fd = socket.as_raw_fd();
     let null = core::ptr::null_mut::<libc::c_void>();
@@ -130,22 +130,21 @@ pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
     if result >= 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Lets an epoll set poll the context of its sockets before it looks at them, once for each call and preferred to
-/// interrupts, and bring in `budget` packets at most.
+/// Makes an epoll set poll its sockets' NAPI context once per call, in preference to interrupts, with at most
+/// `budget` packets.
 pub(super) fn set_busy_poll(epoll: BorrowedFd<'_>, budget: u32) -> Result<(), Errno> {
     let budget = u16::try_from(budget).unwrap_or(u16::MAX).to_ne_bytes();
-    // `struct epoll_params`: microseconds (0: one look), packets, preferred, a zero.
+    // `struct epoll_params`: microseconds (0: one poll), packets, preferred, a zero.
     let mut parameters = [0, 0, 0, 0, budget[0], budget[1], 1, 0];
     // SAFETY: (1) the kernel reads the eight bytes of the array (eventpoll.h), which lives across the call.
     let result = unsafe { libc::ioctl(epoll.as_raw_fd(), SET_EPOLL_PARAMETERS, parameters.as_mut_ptr()) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Lets an epoll set poll once, and returns the number of its sockets with events, and the first
-/// one's events.
+/// Lets an epoll set poll once; returns the number of sockets with events, and the first socket's events.
 pub(super) fn poll_once(epoll: BorrowedFd<'_>) -> Result<(usize, u32), Errno> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // Without a time the kernel looks, and does not poll. This one is over as soon as it has begun.
+    // With a timeout of 0 the kernel does not poll. This timeout ends as soon as it has begun.
     let time = libc::timespec { tv_sec: 0, tv_nsec: 1 };
     // SAFETY: (1) the kernel writes one event at most, and reads the time; both live across the call; (2) the mask of signals is
     // none (epoll_pwait2(2)).
@@ -167,10 +166,10 @@ pub(super) fn poll_once(epoll: BorrowedFd<'_>) -> Result<(usize, u32), Errno> {
 /// `EPIOCSPARAMS` (eventpoll.h): `_IOW(0x8a, 1, struct epoll_params)`.
 const SET_EPOLL_PARAMETERS: libc::Ioctl = 0x4008_8a01;
 
-/// Bytes that an answer of ethtool may have; the longest, the names of all features, has 4 KiB.
+/// Maximum length of an ethtool answer in bytes; the longest, the feature names, has 4 KiB.
 pub(super) const ETHTOOL_BYTES: usize = 1 << 16;
 
-/// Asks the driver of an interface; `answer` starts with the number of the command.
+/// Asks the driver of an interface; `answer` starts with the command's number.
 pub(super) fn ethtool(
     socket: BorrowedFd<'_>,
     interface: &str,

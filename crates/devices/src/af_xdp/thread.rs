@@ -1,16 +1,16 @@
-//! The kernel's thread that receives for a queue, governed by the worker where the worker cannot receive itself.
+//! The kernel's NAPI thread of a queue, governed by the worker if the worker cannot poll the queue itself.
 //!
-//! While the worker is awake and has enough to do, the thread has next to no weight; before the worker
-//! sleeps it gets its own back, receives what there is room for, and wakes the worker, which asks for a
-//! short slice and so comes first. What there is no room for stays in the device. What was set before is
-//! set again at the end.
+//! While the worker is awake and has enough to do, the thread has the least weight. Before the worker sleeps,
+//! the thread gets its own weight back, receives as many packets as there are frames, and wakes the worker,
+//! which has a shorter slice and so runs first. The excess stays in the device. The earlier settings are
+//! restored at the end.
 //!
-//! If a worker is kept to a share of its core, the thread's time counts as the worker's, it has the worker's
-//! weight, and stands back together with it.
+//! If a worker is limited to a share of its core, the thread's time counts as the worker's, the thread has
+//! the worker's weight, and both pause together.
 //!
-//! A process that is killed sets nothing again. What it leaves behind can be told from what others set by the
-//! nice value of a thread that was held, and by the slice of one that was not: [`Thread::of`] takes neither for what
-//! was set before, and [`set_right`] does what its name says when an interface is opened.
+//! A killed process restores nothing. Its settings are recognised by the nice value of a held thread and by
+//! the slice of a released one: [`Thread::of`] does not take them for the original settings, and
+//! [`set_right`] restores such threads when an interface is opened.
 
 use super::napi::{Napi, describe, napis, set_threaded};
 use super::netdev::Netdev;
@@ -23,7 +23,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 use std::sync::{Mutex, PoisonError};
 
-/// A thread, and how it and the worker were treated before.
+/// A NAPI thread, and the earlier settings of it and of the worker.
 #[derive(Debug)]
 pub(super) struct Thread {
     id: i32,
@@ -31,22 +31,23 @@ pub(super) struct Thread {
     worker: Scheduling,
     /// Its current scheduling attributes.
     now: Scheduling,
-    /// The context, when the thread was made for us.
+    /// The context, if the thread was made for it.
     made: Option<Made>,
     held: bool,
-    /// True if the worker sleeps while it holds it.
+    /// True if the worker sleeps while it holds the thread.
     receives: bool,
-    /// True if it comes before all other ordinary ones then, because it did not get the core the last time.
+    /// True if the thread then runs before all other ordinary threads, because it did not get the core the
+    /// last time.
     hurries: bool,
-    /// True if its time is of the worker's share of the core, and whether both stand back.
+    /// True if its time counts towards the worker's share of the core; and true while both pause.
     shares: bool,
     stands_back: bool,
 }
 
-/// Contexts that have a thread because this process wanted one.
+/// Contexts that have a thread because this process made one.
 static MADE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// A context that has been given a thread of its own, for as long as this lives.
+/// A context with a thread of its own, until this value is dropped.
 #[derive(Debug)]
 struct Made {
     netdev: Netdev,
@@ -61,7 +62,7 @@ impl Made {
         Ok(Self { netdev, napi })
     }
 
-    /// The number of the thread.
+    /// Returns the number of the thread.
     fn number(mut self) -> Result<(u32, Self), Errno> {
         let number = describe(&mut self.netdev, self.napi)?.thread.ok_or(Errno::OPNOTSUPP)?;
         Ok((number, self))
@@ -74,32 +75,32 @@ impl Drop for Made {
     }
 }
 
-/// The step of giving a context a thread.
+/// Name of the step that gives a context a thread.
 const THREADED: &str = "give the NAPI context a thread of its own (Linux 6.17 can)";
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 /// `SCHED_OTHER`: the policies that have a slice.
 const ORDINARY: u32 = 0;
-/// The worker's slice while it governs: the shortest that there is.
+/// The worker's slice in nanoseconds while it governs: the shortest possible.
 const SLICE: u64 = 100_000;
-/// The thread's slice when it receives: shorter than that of others, and longer than the worker's, which
-/// therefore comes as soon as it is woken.
+/// The thread's slice in nanoseconds while it receives: shorter than that of others, and longer than the
+/// worker's, so that the worker runs as soon as it is woken.
 const THREAD_SLICE: u64 = 200_000;
-/// The nice value of a thread that was to receive and did not get the core: by the scheduler's account it has used more than its
-/// part, which it does under [`IDLE`] when others owe something, and where the others of the core are a group (autogroup,
-/// cgroup) Linux 6.18 lets it pay for that again and again, each time that the group's weight changes, unless its own weight is far
-/// above theirs.
+/// The nice value of a thread that was to receive and did not get the core: the scheduler counts it as having
+/// used more than its part, which happens under [`IDLE`] while others are owed time. If the core's other
+/// threads are in a group (autogroup, cgroup), Linux 6.18 charges it again each time that the group's weight
+/// changes, unless its own weight is far above theirs.
 const FIRST: i32 = -20;
-/// The nice value of a held thread: it means nothing there, and tells whose doing it is.
+/// The nice value of a held thread: without effect there, but a mark of Polder.
 const MARK: i32 = 19;
-/// Timer slack of its naps, in nanoseconds.
+/// Timer slack of the worker's sleeps, in nanoseconds.
 const TIMER_SLACK: u64 = 1000;
 
 impl Thread {
-    /// The thread of a context; one is made if there is none, on the cores of the calling thread.
+    /// Returns the thread of a context; makes one, on the calling thread's cores, if there is none.
     ///
     /// # Errors
-    /// When there is none and none can be made, or when it cannot be governed; then the context has none again.
+    /// If none can be made, or if it cannot be governed; then a context without a thread has none again.
     pub(super) fn of(napi: &Napi) -> Result<Self, Refused> {
         let at = |step| move |errno| Refused { step, errno };
         let (number, made) = match napi.thread {
@@ -133,22 +134,22 @@ impl Thread {
         })
     }
 
-    /// True if the worker governs it.
+    /// True if the worker governs the thread.
     pub(super) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Begins to govern it.
+    /// Starts to govern the thread.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(super) fn hold(&mut self) -> Result<(), Errno> {
         self.hurry()?;
         self.held = true;
         self.rein_in()
     }
 
-    /// Lets it do as it did before.
+    /// Restores the thread's own settings.
     pub(super) fn let_go(&mut self) {
         if core::mem::take(&mut self.held) {
             self.treat();
@@ -158,31 +159,31 @@ impl Thread {
         }
     }
 
-    /// The worker has enough to do.
+    /// Gives the thread the least weight: the worker has enough to do.
     ///
     /// # Errors
-    /// When the thread is gone.
+    /// If the thread is gone.
     pub(super) fn rein_in(&mut self) -> Result<(), Errno> {
         self.receives = false;
         self.apply()
     }
 
-    /// True if it is to come before others when the worker sleeps the next time.
+    /// Sets if the thread runs before others at the worker's next sleep.
     pub(super) fn hurry_up(&mut self, hurries: bool) {
         self.hurries = hurries;
     }
 
-    /// The worker is about to sleep.
+    /// Lets the thread receive; to be called before the worker sleeps.
     pub(super) fn give_way(&mut self) {
         self.receives = true;
         self.treat();
     }
 
-    /// Lets its time be of the worker's share of the core, from now on. Nothing changes when it never runs on a core
-    /// of the calling thread.
+    /// Counts the thread's time towards the worker's share of the core. Nothing changes if the thread never
+    /// runs on a core of the calling thread.
     ///
     /// # Errors
-    /// When its weight cannot be set; it is counted all the same.
+    /// If its weight cannot be set; its time is counted all the same.
     pub(super) fn share(&mut self) -> Result<(), Errno> {
         let (own, of_it) = (sched_getaffinity(None)?, sched_getaffinity(Pid::from_raw(self.id))?);
         if !(0..CpuSet::MAX_CPU).any(|core| own.is_set(core) && of_it.is_set(core)) {
@@ -203,7 +204,7 @@ impl Thread {
         self.made.is_some()
     }
 
-    /// Leaves the core to others together with the worker, or goes on.
+    /// Pauses the thread together with the worker, or resumes it.
     pub(super) fn stand_back(&mut self, stands_back: bool) {
         if self.shares {
             self.stands_back = stands_back;
@@ -211,17 +212,17 @@ impl Thread {
         }
     }
 
-    /// Its CPU time so far.
+    /// Returns its CPU time so far.
     pub(super) fn time(&self) -> Option<Nanos> {
         sys::cpu_time(self.id)
     }
 
-    /// The same, if it is of the worker's share.
+    /// Returns its CPU time so far, if it counts towards the worker's share.
     pub(super) fn shared_time(&self) -> Option<Nanos> {
         if self.shares { self.time() } else { None }
     }
 
-    /// Lets the worker come soon when it is woken.
+    /// Lets the worker run soon after it is woken.
     fn hurry(&self) -> Result<(), Errno> {
         if self.worker.policy == ORDINARY {
             sys::set_scheduling(0, self.worker.with_slice(SLICE))?;
@@ -230,11 +231,11 @@ impl Thread {
     }
 
     fn calm(&self) {
-        // A worker that may not be told has not been told before.
+        // If this fails, so did the earlier setting.
         let _ = (sys::set_scheduling(0, self.worker), set_current_timer_slack(None));
     }
 
-    /// Scheduling attributes for its current state.
+    /// Returns the scheduling attributes for the current state.
     fn wanted(&self) -> Scheduling {
         if self.stands_back || (self.held && !self.receives) {
             return Scheduling::of_policy(IDLE).with_nice(MARK);
@@ -242,7 +243,7 @@ impl Thread {
         if self.before.policy != ORDINARY || !(self.held || self.shares) {
             return self.before;
         }
-        // With a short slice it comes before others that have the core for longer.
+        // With a short slice it runs before threads with longer slices.
         let nice = match (self.hurries && self.held, self.shares) {
             (true, _) => FIRST,
             (false, true) => self.worker.nice().min(self.before.nice()),
@@ -261,14 +262,14 @@ impl Thread {
         Ok(())
     }
 
-    /// The same for a thread that may be gone: then it needs nothing.
+    /// Applies the attributes; ignores a thread that is gone.
     fn treat(&mut self) {
         let _ = self.apply();
     }
 }
 
-/// Scheduling attributes to restore for a thread that a killed process left changed; `None` for any
-/// other thread.
+/// Returns the attributes to restore for a thread that a killed process left changed; `None` for any other
+/// thread.
 fn left_behind(found: Scheduling) -> Option<Scheduling> {
     let ours = match found.policy {
         IDLE => found.nice() == MARK,
@@ -278,12 +279,12 @@ fn left_behind(found: Scheduling) -> Option<Scheduling> {
     ours.then(|| Scheduling::of_policy(ORDINARY))
 }
 
-/// Number of threads of these contexts that are held as a gateway holds them that runs, or was killed.
+/// Returns the number of these contexts' threads that a running or killed gateway holds.
 pub(super) fn count_left(napis: &[Napi]) -> usize {
     threads(napis).filter(|&id| sys::scheduling(id).is_ok_and(|found| left_behind(found).is_some())).count()
 }
 
-/// Lets threads of an interface be ordinary that were left as a killed process had them, and says so.
+/// Restores an interface's threads that a killed process left changed, and adds a note.
 pub(super) fn set_right(interface: u32, notes: &mut Vec<String>) {
     // A kernel that does not tell of threads has none that were governed.
     let found = napis(interface).unwrap_or_default();
@@ -299,14 +300,14 @@ pub(super) fn set_right(interface: u32, notes: &mut Vec<String>) {
     }
 }
 
-/// Takes a context's thread away, if this process wanted it.
+/// Removes a context's thread, if this process made it.
 pub(super) fn unmake(netdev: &mut Netdev, napi: u32) {
-    // Held by a thread that was lost: then the context keeps its thread, which is an ordinary one.
+    // A crashed thread may hold the lock: then the context keeps its thread, with ordinary settings.
     let Ok(mut made) = MADE.try_lock() else { return };
     let before = made.len();
     made.retain(|&other| other != napi);
     if made.len() < before {
-        // A context that is gone needs nothing back.
+        // A context that is gone needs no restoring.
         let _ = set_threaded(netdev, napi, false);
     }
 }

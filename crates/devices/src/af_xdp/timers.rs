@@ -1,5 +1,5 @@
-//! Cost of a timer on this machine. In a virtual machine each setting of one may be an exit to the hypervisor, of ten
-//! microseconds in some.
+//! Cost of a timer on this machine. In a virtual machine each setting may be an exit to the hypervisor, in
+//! some of 10 µs.
 
 use polder_datapath::units::Nanos;
 use rustix::io::Errno;
@@ -9,12 +9,14 @@ use rustix::time::{
 };
 use std::sync::OnceLock;
 
-/// Settings that are timed; their median counts.
+/// Number of measurements; the median counts.
 const SETTINGS: usize = 15;
-/// Time to which a timer is set: before the next tick, so that the processor's own timer is set, and after the setting.
+/// Time to which the timer is set: before the next tick, so that the processor's own timer is programmed, and
+/// after the measurement.
 const AHEAD: Nanos = Nanos(200_000);
 
-/// Time that setting a timer takes, measured at the first call, in less than a millisecond; 0 where the kernel makes none.
+/// Returns the time that setting a timer takes, measured at the first call in less than a millisecond; 0 if
+/// the kernel creates none.
 pub fn timer_cost() -> Nanos {
     static COST: OnceLock<Nanos> = OnceLock::new();
     *COST.get_or_init(|| measure().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Ways of moving packets between an interface and its sockets: which are tried, and what speaks against one.
+//! Transfer modes between an interface and its sockets: which are tried, and the reasons against a mode.
 
 use super::bind::Transfer;
 use super::error::OpenError;
@@ -9,7 +9,8 @@ use super::rx::guard::whole_at_most;
 use super::socket::Refused;
 use rustix::io::Errno;
 
-/// Binds in the first of `transfers` that all queues take; what the others were refused for goes to `reasons`.
+/// Binds in the first of `transfers` that all queues accept; refusals of the earlier ones are added to
+/// `reasons`.
 pub(super) fn first_that_binds<B>(
     transfers: Vec<Transfer>,
     mut bind: impl FnMut(Transfer) -> Result<B, (u32, Refused)>,
@@ -24,16 +25,16 @@ pub(super) fn first_that_binds<B>(
         if let Some(error) = hopeless(queue, refused) {
             return Err(error);
         }
-        // One that the others took is a driver's half measure, and worth a word.
+        // A mode that only some queues accept is worth a note.
         let at = if queue > 0 { format!(" at queue {queue}") } else { String::new() };
         reasons.push(format!("{}{at}: {}", name(transfer), explain(refused)));
     }
     Ok(None)
 }
 
-/// XDP features of the driver on this interface; `None` where Linux cannot be asked (before 6.3).
+/// Returns the XDP features of the driver on this interface; `None` if Linux does not tell (before 6.3).
 ///
-/// `virtio_net` says that it has zero copy, and binds no socket where the kernel does not map the device's memory.
+/// `virtio_net` reports zero copy, but binds no socket where the kernel does not map the device's memory.
 pub(super) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {
     let mut features = netdev::features(link.index).ok()?;
     features.zero_copy &= driver != VIRTIO || {
@@ -43,7 +44,7 @@ pub(super) fn features(link: &LinkInfo, driver: &str) -> Option<Features> {
     Some(features)
 }
 
-/// True if `VIRTIO_F_ACCESS_PLATFORM` is among features as sysfs has them: a digit each, feature 0 first.
+/// True if `VIRTIO_F_ACCESS_PLATFORM` is set in sysfs features: one digit per feature, feature 0 first.
 fn has_access_platform(bits: &[u8]) -> bool {
     bits.get(33) == Some(&b'1')
 }
@@ -51,7 +52,8 @@ fn has_access_platform(bits: &[u8]) -> bool {
 /// Name of the driver of virtio devices.
 pub(super) const VIRTIO: &str = "virtio_net";
 
-/// Reason why zero copy is not tried, if it is not. `Mode::Auto` takes it only from drivers with which it was tested.
+/// Returns the reason why zero copy is not tried; `None` if it is. `Mode::Auto` uses it only with drivers
+/// with which it was tested.
 pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str) -> Option<String> {
     if features.is_some_and(|features| !features.zero_copy) {
         let device = "the driver offers it with VIRTIO_F_ACCESS_PLATFORM alone (QEMU: `iommu_platform=on`), on Linux 6.11 and \
@@ -67,36 +69,37 @@ pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str)
     None
 }
 
-/// The longest packet of the link, with two VLAN tags.
+/// Returns the length of the link's longest packet, with two VLAN tags.
 pub(super) fn longest(link: &LinkInfo) -> u32 {
     link.mtu + LINK_OVERHEAD + 4
 }
 
-/// True if slots are large enough that no driver's granularity cuts the link's packets where they come in one
+/// True if slots are so large that no driver's buffer granularity cuts the link's packets that have one
 /// descriptor.
 pub(super) fn zero_copy_is_whole(link: &LinkInfo, slot_bytes: u32) -> bool {
     longest(link) <= whole_at_most(single_frame(slot_bytes))
 }
 
 /// Drivers with which zero copy passed the tests in guests or on hardware, by the names of `ethtool -i`
-/// (docs/adr/0038-drivers.md). None has yet.
+/// (docs/adr/0038-drivers.md). The list is empty.
 pub(super) const ZERO_COPY_TESTED: &[&str] = &[];
 
-/// The hooks to try, best first: that of a driver which forgets its program is not one of them unless it is asked for.
+/// Returns the hooks to try, best first. `Mode::Auto` excludes the native hook of a driver that loses its
+/// program.
 pub(super) fn hooks(mode: Mode, driver: &str) -> &'static [Hook] {
     if mode == Mode::Auto && FORGETFUL.contains(&driver) { Mode::Generic.hooks() } else { mode.hooks() }
 }
 
-/// Drivers whose native hook hands packets to the kernel past an attached XDP program once the interface was down, by
-/// the names of `ethtool -i` (docs/hardware/drivers.md).
+/// Drivers whose native hook passes packets to the kernel despite an attached XDP program once the interface
+/// was down, by the names of `ethtool -i` (docs/hardware/drivers.md).
 pub(super) const FORGETFUL: &[&str] = &["vmxnet3"];
 
-/// The longest frame that one slot holds on receive.
+/// Returns the longest frame that one slot holds on receive, in bytes.
 pub(super) fn single_frame(slot_bytes: u32) -> u32 {
     slot_bytes - u32::from(polder_buffers::HEADROOM)
 }
 
-/// Name of a method of moving packets.
+/// Returns the name of a transfer mode.
 pub(super) fn name(transfer: Transfer) -> &'static str {
     match (transfer.zero_copy, transfer.multi_buffer) {
         (true, true) => "zero copy, multi-buffer",
@@ -115,7 +118,7 @@ fn explain(refused: Refused) -> String {
     }
 }
 
-/// An Ethernet header and one VLAN tag.
+/// Bytes of an Ethernet header and one VLAN tag.
 pub(super) const LINK_OVERHEAD: u32 = 14 + 4;
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! Packets that go out: frames move into the table of those that the kernel has, and come back by
-//! the completion ring.
+//! The transmitter of a queue: frames move to the table of posted frames, and return by the completion ring.
 //!
-//! Exits: `tx-too-long` for a packet longer than the link or with more parts than the device takes;
-//! `tx-error` for one that is no Ethernet frame, that the driver refused (the other end is gone or
-//! full), that lies in other memory while there is no slot for a copy, or that the kernel had not taken
-//! when the port was closed.
+//! Exits: `tx-too-long` for a packet longer than the link's or with more parts than the device accepts;
+//! `tx-error` for one that is no Ethernet frame, that the driver refused (the peer is gone or full), that
+//! lies in other memory while no slot is free for a copy, or that the kernel had not taken when the port was
+//! closed.
 //!
-//! Cost: one system call a batch where the kernel asks for it (always, in copy mode); none per packet.
+//! Cost: one system call per batch if the kernel asks for it (always in copy mode); none per packet.
 
 mod chain;
 mod open;
@@ -27,26 +26,26 @@ use std::sync::Arc;
 pub(super) struct Limits {
     /// The link's MTU, which may change while the port is open.
     pub(super) mtu: Arc<AtomicU32>,
-    /// Parts that a packet may have.
+    /// Maximum number of parts of a packet.
     pub(super) segments: u32,
-    /// Frames that may be out, so that neither ring can overflow.
+    /// Maximum number of frames in flight, so that neither ring overflows.
     pub(super) capacity: u32,
-    /// True if the kernel copies packets when it is called.
+    /// True if the kernel copies packets during the call.
     pub(super) copies: bool,
 }
 
-/// The sending end of one queue of an interface.
+/// The transmitting end of one queue of an interface.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     transmit: Producer<Descriptor>,
     completion: Consumer<u64>,
     posted: Posted,
     limits: Limits,
-    /// Packets whose frames are out.
+    /// Number of packets whose frames are in flight.
     held: u32,
-    /// Marks frames that are not the last of their packet, one bit a slot.
+    /// Marks frames that are not the last of their packet, one bit per slot.
     inner: Box<[u64]>,
-    /// True if the kernel has left some of the ring for later.
+    /// True if the kernel has left a part of the ring for later.
     behind: bool,
     closed: bool,
     counters: Arc<QueueCounters>,
@@ -55,7 +54,7 @@ pub(super) struct Transmitter {
 }
 
 impl Transmitter {
-    /// Number of packets at the front of `batch` that find room, and true if all of them are of one
+    /// Returns the number of packets at the front of `batch` that find room, and true if all of them have one
     /// slot and fit the link.
     #[inline]
     fn plan(&self, batch: &Batch, room: u32) -> (usize, bool) {
@@ -73,14 +72,14 @@ impl Transmitter {
         (batch.len(), simple)
     }
 
-    /// The longest frame of the link without a VLAN tag.
+    /// Returns the length of the link's longest frame without a VLAN tag.
     #[inline(always)]
     fn longest(&self) -> usize {
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         self.limits.mtu.load(Ordering::Relaxed) as usize + ETHERNET
     }
 
-    /// Posts one frame; `false` when it is not of the memory that the socket knows.
+    /// Posts one frame; returns `false` if it is not of the socket's region.
     #[inline(always)]
     fn post(&mut self, segment: Segment, continues: bool, pool: &mut Pool) -> bool {
         let Segment { frame, offset, length } = segment;
@@ -115,7 +114,7 @@ impl Transmitter {
         self.counters.transmitted_bytes.add(bytes);
     }
 
-    /// True if the frame was the last of its packet; forgets the mark.
+    /// True if the frame was the last of its packet; clears the mark.
     #[inline(always)]
     fn was_last(&mut self, slot: u32) -> bool {
         let (word, bit) = (&mut self.inner[slot as usize / 64], 1 << (slot % 64));
@@ -124,7 +123,7 @@ impl Transmitter {
         last
     }
 
-    /// Lets the kernel send the packets in the ring.
+    /// Makes the kernel send the packets in the ring.
     fn kick(&mut self) {
         self.behind = true;
         let mut refused = 0;
@@ -132,15 +131,15 @@ impl Transmitter {
         for _ in 0..KICKS {
             self.counters.system_calls.add(1);
             match self.core.nudge(true) {
-                // The link is down: what is in the ring waits for it.
+                // The link is down: the packets in the ring wait for it.
                 Ok(()) | Err(Errno::NETDOWN) => self.behind = false,
                 Err(Errno::NXIO) => self.closed = true,
-                // In copy mode, one packet that the driver would not take; it counts as completed.
+                // Copy mode: the driver refused one packet, which counts as completed.
                 Err(Errno::BUSY) if self.limits.copies => {
                     refused += 1;
                     continue;
                 }
-                // Older kernels send 32 packets a call; go on as long as that helps.
+                // Older kernels send 32 packets per call; repeat while that makes progress.
                 Err(Errno::AGAIN) if self.transmit.waiting() < waiting => {
                     waiting = self.transmit.waiting();
                     continue;
@@ -155,21 +154,21 @@ impl Transmitter {
         }
     }
 
-    /// True if packets wait in the ring, and the kernel for a call: the link was down, or the kernel
-    /// went to sleep as they were put there.
+    /// True if packets wait in the ring for a call: the link was down, or the kernel went to sleep while they
+    /// were put there.
     #[inline]
     fn is_forgotten(&self) -> bool {
         self.held > 0 && self.transmit.waiting() > 0 && self.transmit.needs_wakeup()
     }
 
-    /// Takes at most `limit` completed frames back; returns how many there were.
+    /// Takes at most `limit` completed frames back; returns their number.
     #[inline]
     fn collect(&mut self, limit: u32, pool: &mut Pool) -> u32 {
         let mut count = 0;
         while count < limit {
             let Some(address) = self.completion.take() else { break };
             let Some((frame, _)) = self.posted.take(address) else {
-                // No packet is lost by it, but nothing more is believed.
+                // No packet is lost, but the queue is closed.
                 self.closed = true;
                 break;
             };
@@ -257,16 +256,16 @@ fn fits(packet: &Packet, longest: usize) -> bool {
             && matches!(packet.bytes().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8])))
 }
 
-/// An Ethernet header.
+/// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// An 802.1Q tag.
+/// Bytes of an 802.1Q tag.
 const TAG: usize = 4;
-/// Calls at most to have the ring sent; each moves 32 packets on old kernels, or loses one.
+/// Maximum number of calls to have the ring sent; on old kernels each moves 32 packets, or loses one.
 const KICKS: u32 = 64;
-/// Frames that one call takes back at most.
+/// Maximum number of frames that one call takes back.
 const RECLAIM: u32 = 256;
 
-/// The sending end of a queue that has none.
+/// The transmitting end of a queue that only receives.
 #[derive(Debug, Default)]
 pub(super) struct Mute {
     counters: Arc<QueueCounters>,

@@ -1,4 +1,4 @@
-//! Verdict of the program on an interface on a frame: the program itself is run.
+//! Verdict of an interface's program on a frame, found by a test run of the program.
 
 use super::link::{self, Which};
 use super::port::Port;
@@ -6,38 +6,39 @@ use crate::bpf::sys;
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
 
-/// Fate of a frame that comes in by an interface.
+/// Result for a frame that arrives at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpVerdict {
     /// The frame goes to user space.
     Taken,
     /// The program carries the frame to another interface by itself.
     Carried,
-    /// The kernel has it.
+    /// The frame goes to the kernel.
     Kernel,
-    /// The frame is dropped there.
+    /// The program drops the frame.
     Dropped,
 }
 
-/// Bytes that the program is shown: more than it reads.
+/// Number of bytes that the program gets: more than it reads.
 const SHOWN: usize = 512;
-/// The shortest frame that the kernel lets a program run on.
+/// The shortest frame on which the kernel runs a program.
 const SHORTEST: usize = 14;
 
 impl Port {
-    /// Runs the interface's program on a frame, as if that had come in by its first queue. The frame goes
-    /// nowhere.
+    /// Runs the interface's program on a frame, as if its first queue had received it. The frame is not
+    /// forwarded.
     ///
     /// # Errors
-    /// Error of the kernel: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
-    /// than an Ethernet header, `NOENT` when the interface has no program or another one.
+    /// Error of the kernel: `PERM` without the right to run programs, `INVAL` for a frame shorter than an
+    /// Ethernet header, `NOENT` if the interface has no program or another one.
     pub fn verdict(&self, frame: &[u8]) -> Result<XdpVerdict, Errno> {
         let shown = &frame[..frame.len().min(SHOWN)];
         if shown.len() < SHORTEST {
             return Err(Errno::INVAL);
         }
         let link = link::query(Which::Index(self.interface.index))?;
-        // Asked by the descriptor that loaded it: to open a program by its number takes CAP_SYS_ADMIN.
+        // The descriptor that loaded the program is used: opening a program by its number needs
+        // CAP_SYS_ADMIN.
         let info = sys::object_info(self.program.as_fd())?;
         let number = u32::from_ne_bytes([info[4], info[5], info[6], info[7]]);
         if link.xdp.program() != Some(number) {

@@ -1,9 +1,9 @@
-//! Waking a worker for packets, and when the interface is gone.
+//! The event that wakes a worker, for packets and for a deleted interface.
 //!
-//! The kernel does not make an AF_XDP socket readable when its interface goes. So the event of a
-//! queue is an epoll descriptor of two: the socket, and a netlink socket that lets through one
-//! message alone, that the link was deleted. It comes after the socket was unbound, and stays unread,
-//! so that a queue whose interface is gone is readable for good.
+//! The kernel does not make an AF_XDP socket readable when its interface is deleted. So the event of a queue
+//! is an epoll descriptor of two: the socket, and a netlink socket whose filter passes only the message that
+//! the link was deleted. The message follows the unbinding and stays unread, so a queue whose interface is
+//! gone stays readable.
 
 use crate::netlink::{Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_HALF, LOAD_WORD, RETURN, filter_socket};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -21,7 +21,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches `socket` and the link of number `interface`, which exists.
+    /// Watches `socket` and the link of index `interface`, which exists.
     pub(super) fn new(socket: &OwnedFd, interface: u32) -> Result<Self, Errno> {
         let links = deletions(interface)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -38,7 +38,8 @@ impl AsFd for Watch {
     }
 }
 
-/// A netlink socket that becomes readable when the link of that number is deleted (rtnetlink(7)).
+/// Returns a netlink socket that becomes readable when the link of index `interface` is deleted
+/// (rtnetlink(7)).
 fn deletions(interface: u32) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -47,15 +48,15 @@ fn deletions(interface: u32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// A program of classic BPF that lets RTM_DELLINK for `interface` pass and nothing else.
+/// Returns a classic BPF program that passes RTM_DELLINK for `interface` and nothing else.
 ///
-/// Loads convert from network order, and the message is in the order of the machine.
+/// Loads convert from network byte order, and the message is in host order.
 fn filter(interface: u32) -> [Instruction; 8] {
     let delete = u32::from(libc::RTM_DELLINK.to_be());
     [
         (LOAD_HALF, 0, 0, 4), // nlmsghdr.nlmsg_type
         (JUMP_EQUAL, 0, 5, delete),
-        (LOAD_BYTE, 0, 0, 16), // ifinfomsg.ifi_family; a bridge that lets go of a port says so with 7
+        (LOAD_BYTE, 0, 0, 16), // ifinfomsg.ifi_family; a bridge that releases a port sends 7
         (JUMP_EQUAL, 0, 3, 0),
         (LOAD_WORD, 0, 0, 20), // ifinfomsg.ifi_index
         (JUMP_EQUAL, 0, 1, interface.to_be()),

@@ -1,4 +1,5 @@
-//! Admission of a packet to user space: bulk within the limit of what the worker can use, control packets within the window.
+//! Admission of a packet to user space: bulk packets within the limit of what the worker can use, control packets
+//! within the window.
 //!
 //! ```text
 //! in flight below the limit? ─ yes ───────────────────────────────────────────────────────▶ admitted
@@ -8,7 +9,7 @@
 //!         no ───────────────────────────────────────────────────────▶ dropped, rx-overrun-control
 //! ```
 //!
-//! The words are those of [`window`](crate::bpf::window).
+//! The shared words are those of [`window`](crate::bpf::window).
 
 #[cfg(test)]
 pub(crate) mod cases;
@@ -23,16 +24,16 @@ use super::window::{
 use crate::checks::Check;
 use Register::{R0, R1, R2, R7, R8, R9};
 
-/// Sends the packet up by the queue whose window is at R7, unless more wait there than may, and ends the program. The
-/// number of packets that were sent up with it is left at offset `mark` from the sum of R9 and R8.
+/// Sends the packet to user space by the queue whose window is at R7, unless the window is full, and ends the
+/// program. The number of the queue's last packet is stored at offset `mark` from the sum of R9 and R8.
 pub(crate) fn send_up(program: &mut Assembler, hook: &impl Hook, mark: i16) {
     let drop = program.label();
     program.add_register(R9, R8);
     admit(program, hook, Some(mark), drop);
 }
 
-/// Sends the packet up within the window at R7, and ends the program. The packet's number is left at offset `mark` from
-/// R9. Places `drop`, where it is dropped.
+/// Sends the packet to user space within the window at R7, and ends the program. The packet's number is
+/// stored at offset `mark` from R9. Places `drop`, where the packet is dropped.
 pub(crate) fn admit(program: &mut Assembler, hook: &impl Hook, mark: Option<i16>, drop: Label) {
     let [admitted, full] = [(); 2].map(|()| program.label());
     program.load(Width::Double, R8, R7, ADMITTED_AT);
@@ -47,7 +48,7 @@ pub(crate) fn admit(program: &mut Assembler, hook: &impl Hook, mark: Option<i16>
     hook.pieces(program);
     program.count(R7, NUMBER_AT, R1);
     if let Some(mark) = mark {
-        // Another processor may have counted on: then the mark is a little late.
+        // Another processor may have counted meanwhile: then the mark is slightly late.
         program.load(Width::Double, R1, R7, NUMBER_AT);
         program.store(Width::Double, R9, mark, R1);
     }
@@ -59,8 +60,8 @@ pub(crate) fn admit(program: &mut Assembler, hook: &impl Hook, mark: Option<i16>
     hook.discard(program);
 }
 
-/// Goes on to `admitted` if the packet is admitted although R8 bytes in the window at R7 are as many as the worker can
-/// use, to `full` if it is bulk, and else ends the program.
+/// Decides on a packet although R8, the bytes in flight of the window at R7, is at the limit: jumps to
+/// `admitted` for an admitted packet and to `full` for bulk; else ends the program.
 fn beyond_limit(program: &mut Assembler, hook: &impl Hook, admitted: Label, full: Label) {
     let [is_beyond, is_control, dropped] = [(); 3].map(|()| program.label());
     let window_bytes = hook.window_bytes();

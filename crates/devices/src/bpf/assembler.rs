@@ -1,12 +1,12 @@
-//! A small eBPF assembler: typed instructions, forward labels, resolved into 64-bit words.
+//! A small eBPF assembler: typed instructions and forward labels become 64-bit words.
 //!
-//! It knows the dozen instructions that a filter of packet headers needs. Jumps go forward only, so
-//! that every program ends. Source: RFC 9669 (BPF instruction set), sections 3 to 5.
+//! It has the instructions that programs on packet headers need. Jumps are forward only, so every program
+//! ends. Source: RFC 9669 (BPF instruction set), sections 3 to 5.
 
 use crate::checks::Check;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register: R0 result, R1–R5 arguments, R6–R9 kept across calls, R10 the frame pointer.
+/// A register: R0 is the result, R1–R5 are arguments, R6–R9 are kept across calls, R10 is the frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Register {
@@ -37,27 +37,27 @@ pub(crate) enum Width {
     Double = 0x18,
 }
 
-/// Comparison of a conditional jump; unsigned where nothing else is said.
+/// Comparison of a conditional jump; unsigned unless noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Condition {
     /// Equal.
     Equal = 0x10,
-    /// The left side is greater.
+    /// The left operand is greater.
     Greater = 0x20,
-    /// The left side is greater or equal.
+    /// The left operand is greater or equal.
     NotLess = 0x30,
-    /// Both sides have a bit in common.
+    /// The operands have a set bit in common.
     AnyBit = 0x40,
     /// Not equal.
     NotEqual = 0x50,
-    /// The left side is greater, both with a sign.
+    /// The left operand is greater, both signed.
     SignedGreater = 0x60,
-    /// The left side is less or equal.
+    /// The left operand is less or equal.
     NotGreater = 0xb0,
 }
 
-/// Arithmetic of 32 bits, without a sign.
+/// 32-bit unsigned arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Arithmetic {
@@ -69,21 +69,21 @@ pub(crate) enum Arithmetic {
     And = AND,
     ShiftLeft = SHIFT_LEFT,
     ShiftRight = SHIFT_RIGHT,
-    /// It has no second operand.
+    /// Has no second operand.
     Negate = 0x80,
     Remainder = MODULO,
     ExclusiveOr = EXCLUSIVE_OR,
     Move = MOVE,
 }
 
-/// Second operand of 32 bits.
+/// 32-bit second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Value(u32),
     Register(Register),
 }
 
-/// A function of the kernel that programs may call (`enum bpf_func_id`).
+/// A kernel function that programs may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Helper {
@@ -101,7 +101,7 @@ pub(crate) enum Helper {
     StoreBytes = 9,
     /// `bpf_l4_csum_replace(context, offset, 0, difference, flags)`; not at the XDP hook.
     ReplaceTransportChecksum = 11,
-    /// `bpf_tail_call(context, programs, index)`: goes on where there is no such program.
+    /// `bpf_tail_call(context, programs, index)`: returns if there is no such program.
     TailCall = 12,
     /// `bpf_skb_vlan_push(context, protocol, tag)`; not at the XDP hook.
     VlanPush = 18,
@@ -117,32 +117,32 @@ pub(crate) enum Helper {
     PullData = 39,
     /// `bpf_set_hash_invalid(context)`; not at the XDP hook.
     HashInvalid = 41,
-    /// `bpf_xdp_adjust_head(context, bytes)`; at the XDP hook alone.
+    /// `bpf_xdp_adjust_head(context, bytes)`; at the XDP hook only.
     AdjustHead = 44,
-    /// `bpf_set_hash(context, hash)`: it counts as one of addresses and ports; not at the XDP hook.
+    /// `bpf_set_hash(context, hash)`: marked as a hash of addresses and ports; not at the XDP hook.
     #[cfg(feature = "models")]
     SetHash = 48,
     /// `bpf_skb_adjust_room(context, bytes, mode, flags)`; not at the XDP hook.
     AdjustRoom = 50,
     /// `bpf_redirect_map(map, key, action when there is no entry)`.
     RedirectMap = 51,
-    /// `bpf_probe_read_kernel(to, bytes, from)`; at tracepoints alone.
+    /// `bpf_probe_read_kernel(to, bytes, from)`; at tracepoints only.
     ReadKernel = 113,
     /// `bpf_ringbuf_reserve(map, bytes, flags)`
     RingReserve = 131,
     /// `bpf_ringbuf_submit(record, flags)`
     RingSubmit = 132,
-    /// `bpf_ktime_get_coarse_ns()`: up to a tick of the kernel's behind.
+    /// `bpf_ktime_get_coarse_ns()`: up to one kernel tick late.
     NowCoarse = 160,
     /// `bpf_check_mtu(context, interface, length, difference, flags)`.
     CheckMtu = 163,
-    /// `bpf_xdp_get_buff_len(context)`; at the XDP hook alone.
+    /// `bpf_xdp_get_buff_len(context)`; at the XDP hook only.
     BufferLength = 188,
-    /// `bpf_xdp_store_bytes(context, offset, from, bytes)`; at the XDP hook alone.
+    /// `bpf_xdp_store_bytes(context, offset, from, bytes)`; at the XDP hook only.
     StoreBytesXdp = 190,
 }
 
-/// A place that jumps lead to.
+/// Target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
@@ -152,17 +152,17 @@ pub(crate) struct Assembler {
     words: Vec<u64>,
     /// Position of each label, once placed.
     labels: Vec<Option<usize>>,
-    /// Instructions whose offset is that of a label.
+    /// Instructions whose offset depends on a label.
     jumps: Vec<(usize, Label)>,
 }
 
 impl Assembler {
-    /// An empty program.
+    /// Creates an empty program.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// A label that is placed later.
+    /// Creates a label, to be placed later.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
@@ -224,7 +224,7 @@ impl Assembler {
         self.emit(ALU64 | MULTIPLY | REGISTER, to as u8, from as u8, 0, 0);
     }
 
-    /// `to = value`, of 64 bits.
+    /// `to = value`, 64 bits.
     pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
         let [low, high] = [value & 0xffff_ffff, value >> 32];
         let immediate = |half: u64| u32::try_from(half).unwrap_or_default().cast_signed();
@@ -267,18 +267,18 @@ impl Assembler {
         self.emit(ALU64 | SHIFT_RIGHT | REGISTER, to as u8, bits as u8, 0, 0);
     }
 
-    /// `to` is the result of its lower 32 bits and the operand's.
+    /// Sets `to` to the result of a 32-bit operation on `to` and the operand.
     pub(crate) fn compute_word(&mut self, arithmetic: Arithmetic, to: Register, operand: Operand) {
         let (kind, from, value) = operand.encoded();
         self.emit(ALU32 | arithmetic as u8 | kind, to as u8, from, 0, value);
     }
 
-    /// `to` is its lower 16 bits in network order.
+    /// Converts the lower 16 bits of `to` to network byte order.
     pub(crate) fn network_order(&mut self, to: Register) {
         self.big_endian(to, Width::Half);
     }
 
-    /// `to` is its lower bits, so many as the width has, from or in network order.
+    /// Converts the lower bits of `to` (as many as the width has) from or to network byte order.
     pub(crate) fn big_endian(&mut self, to: Register, width: Width) {
         let bits = match width {
             // A byte has no order.
@@ -290,30 +290,31 @@ impl Assembler {
         self.emit(TO_NETWORK_ORDER, to as u8, 0, 0, bits);
     }
 
-    /// `*(u64 *)(base + offset) += from`, in one step for all processors.
+    /// `*(u64 *)(base + offset) += from`, atomically.
     pub(crate) fn count(&mut self, base: Register, offset: i16, from: Register) {
         self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, 0);
     }
 
-    /// The same, and `from` becomes what was there before. What the program does before comes before, for all processors.
+    /// Like `count`, and `from` becomes the old value. Earlier accesses of the program are ordered before,
+    /// for all processors.
     pub(crate) fn count_fetching(&mut self, base: Register, offset: i16, from: Register) {
         self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, FETCH);
     }
 
-    /// `*(u64 *)(base + offset) = from`, and `from` becomes what was there before. What the program stores before is there
-    /// before, for all processors.
+    /// `*(u64 *)(base + offset) = from`, atomically, and `from` becomes the old value. Earlier stores of the
+    /// program are ordered before, for all processors.
     pub(crate) fn exchange(&mut self, base: Register, offset: i16, from: Register) {
         self.emit(STORE | ATOMIC | Width::Double as u8, base as u8, from as u8, offset, EXCHANGE);
     }
 
-    /// Has later loads of the program be no older than those so far. `place` is one of the stack that may
-    /// change; R5 changes. Processors that load in order need nothing.
+    /// Orders later loads of the program after its earlier loads. The word of the stack at `place` may
+    /// change; R5 changes. No-op on processors that load in order.
     pub(crate) fn order_loads(&mut self, place: i16) {
         self.barrier(place);
     }
 
-    /// Has other processors see later stores of the program no sooner than those so far. `place` is one of the stack
-    /// that may change; R5 changes. Processors that store in order need nothing.
+    /// Orders later stores of the program after its earlier stores, as other processors see them. The word of
+    /// the stack at `place` may change; R5 changes. No-op on processors that store in order.
     pub(crate) fn order_stores(&mut self, place: i16) {
         self.barrier(place);
     }
@@ -328,8 +329,9 @@ impl Assembler {
         self.count_fetching(Register::R10, place, Register::R5);
     }
 
-    /// `to = *(u64 *)(base + offset)`, no older than the load whose result `known` is computed from: processors load
-    /// in the order of dependencies. `to` is neither of the others. Processors that load in order need no dependency.
+    /// `to = *(u64 *)(base + offset)`, ordered after the load from whose result `known` is computed, by an
+    /// address dependency. `to` differs from the other registers. A plain load on processors that load in
+    /// order.
     pub(crate) fn load_after(&mut self, known: Register, to: Register, base: Register, offset: i16) {
         if is_ordered() {
             return self.load(Width::Double, to, base, offset);
@@ -356,7 +358,7 @@ impl Assembler {
         self.words.push(0);
     }
 
-    /// `to` is where the value of an array of one entry is.
+    /// Sets `to` to the address of the value of a map with one entry.
     pub(crate) fn map_value(&mut self, to: Register, map: BorrowedFd<'_>) {
         self.emit(LOAD_WIDE, to as u8, PSEUDO_MAP_VALUE, 0, map.as_raw_fd());
         self.words.push(0);
@@ -402,7 +404,7 @@ impl Assembler {
         }
     }
 
-    /// `if left (condition) operand goto label`, of the lower 32 bits.
+    /// `if left (condition) operand goto label`, on the lower 32 bits.
     pub(crate) fn jump_word(&mut self, condition: Condition, left: Register, operand: Operand, label: Label) {
         self.jumps.push((self.words.len(), label));
         let (kind, from, value) = operand.encoded();
@@ -425,16 +427,16 @@ impl Assembler {
         self.emit(EXIT, 0, 0, 0, 0);
     }
 
-    /// Number of words so far.
+    /// Returns the number of words so far.
     pub(crate) fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// The finished program.
+    /// Returns the finished program.
     ///
     /// # Panics
-    /// When a jump leads to a label that was never placed, backwards, or too far: mistakes of the
-    /// programs in this driver, which its tests assemble.
+    /// If a jump's label was never placed, is behind the jump, or is too far away: programming errors of this
+    /// driver, which its tests would find.
     pub(crate) fn finish(mut self) -> Vec<u64> {
         for (at, label) in core::mem::take(&mut self.jumps) {
             let target = self.labels[label.0].expect("every label of a program is placed");
@@ -447,8 +449,8 @@ impl Assembler {
         self.words
     }
 
-    /// One instruction: operation (8 bits), registers (4 + 4), offset (16), immediate (32), in the
-    /// byte order of the machine (RFC 9669, section 3).
+    /// Appends one instruction: operation (8 bits), registers (4 + 4), offset (16), immediate (32), in host
+    /// byte order (RFC 9669, section 3).
     fn emit(&mut self, operation: u8, to: u8, from: u8, offset: i16, immediate: i32) {
         let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
         let [o0, o1] = offset.to_ne_bytes();
@@ -458,7 +460,7 @@ impl Assembler {
 }
 
 impl Operand {
-    /// Kind, register and immediate.
+    /// Returns kind, register and immediate.
     fn encoded(self) -> (u8, u8, i32) {
         match self {
             Self::Value(value) => (0, 0, value.cast_signed()),
@@ -467,7 +469,7 @@ impl Operand {
     }
 }
 
-/// True on processors that load in order and store in order (Intel SDM vol. 3A, 9.2.2).
+/// True on processors that load and store in order (Intel SDM vol. 3A, 9.2.2).
 fn is_ordered() -> bool {
     #[cfg(test)]
     if IS_FOR_OTHERS.get() {
@@ -478,7 +480,7 @@ fn is_ordered() -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// True while a test assembles programs as they are for processors that do not.
+    /// True while a test assembles programs for processors without that order.
     pub(crate) static IS_FOR_OTHERS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 

@@ -1,4 +1,4 @@
-//! The tables of tunnels that the program reads for each packet, one for each family.
+//! The tables of tunnel endpoints that the program reads for each packet, one per family.
 
 use super::sys::{Map, MapKind};
 use super::take::{TunnelEndpoint, TunnelFields};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// The tunnels of one port, here and in the kernel.
+/// The tunnel endpoints of one port, here and in the kernel.
 #[derive(Debug)]
 pub(crate) struct TunnelEndpointMap {
     v4: Map,
@@ -18,19 +18,19 @@ pub(crate) struct TunnelEndpointMap {
 }
 
 impl TunnelEndpointMap {
-    /// Empty tables.
+    /// Creates empty tables.
     pub(crate) fn new() -> Result<Self, Errno> {
         let v4 = Map::new(MapKind::Hash, "polder_claims", 16, 4, MOST_ENDPOINTS)?;
         let v6 = Map::new(MapKind::Hash, "polder_claims6", 40, 4, MOST_ENDPOINTS_V6)?;
         Ok(Self { v4, v6, entered: Mutex::default() })
     }
 
-    /// The tables' descriptors, for the program.
+    /// Returns the tables' descriptors, for the program.
     pub(crate) fn tables(&self) -> Tables<'_> {
         Tables { v4: self.v4.as_fd(), v6: self.v6.as_fd() }
     }
 
-    /// Makes `endpoints` the content of the table. New ones come in before old ones go.
+    /// Makes `endpoints` the content of the tables. New entries are added before old ones are removed.
     pub(crate) fn replace(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         let wanted = endpoints.iter().flat_map(keys).collect::<BTreeSet<_>>();
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl TunnelEndpointMap {
         Ok(())
     }
 
-    /// The table that a key is in, and its bytes.
+    /// Returns the table of a key, and the key's bytes.
     fn place<'k>(&self, key: &'k Key) -> (&Map, &'k [u8]) {
         match key {
             Key::V4(bytes) => (&self.v4, bytes),
@@ -58,14 +58,15 @@ impl TunnelEndpointMap {
     }
 }
 
-/// Key of a table, as the program makes it from a packet: local address, remote address, selector, number.
+/// Key of a table, as the program builds it from a packet: local address, remote address, selector, number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     V4([u8; 16]),
     V6([u8; 40]),
 }
 
-/// Keys of the packets of a tunnel: its own, and for GRE that of fragments, which tunnels between two ends share.
+/// Returns the keys of a tunnel's packets: its own, and for GRE the key of fragments, which all tunnels
+/// between two endpoints share.
 fn keys(endpoint: &TunnelEndpoint) -> impl Iterator<Item = Key> {
     let (selector, number, fragment) = match endpoint.fields {
         TunnelFields::Gre { has_frames, key } => {
@@ -92,26 +93,26 @@ fn joined<const BYTES: usize>(parts: &[&[u8]]) -> [u8; BYTES] {
     bytes
 }
 
-/// Selectors of a key. That of UDP is the destination port, as a program loads it from a packet; the others are
-/// numbers beyond all ports.
+/// Selectors of a key. For UDP the selector is the destination port in load byte order; the others are above
+/// all ports.
 pub(crate) const SELECTOR_FRAMES: i32 = 1 << 16;
 pub(crate) const SELECTOR_PACKETS: i32 = 2 << 16;
-/// Selector of fragments of GRE, which have no number.
+/// Selector of GRE fragments, which have no number.
 pub(crate) const SELECTOR_FRAGMENT: i32 = 3 << 16;
-/// Selector of packets and fragments that are known by their protocol alone, which is in the lowest bits.
+/// Selector of packets and fragments that are recognised by their protocol alone, which is in the lowest
+/// bits.
 pub(crate) const SELECTOR_PROTOCOL: i32 = 4 << 16;
 /// Bit of a selector: the number is a GRE key.
 pub(crate) const KEYED: i32 = 1 << 24;
 
-/// The tables of one port for its program.
+/// The tables of one port, for its program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tables<'f> {
     pub(crate) v4: BorrowedFd<'f>,
     pub(crate) v6: BorrowedFd<'f>,
 }
 
-/// Keys over IPv4 that a port can have: two for each tunnel that a gateway can have, and some more.
+/// Maximum number of IPv4 keys of a port: two for each tunnel of a gateway, and a reserve.
 const MOST_ENDPOINTS: u32 = 65_536;
-/// Keys over IPv6 that a port can have; a kernel that sets memory aside for all of them takes about a
-/// hundred bytes for each.
+/// Maximum number of IPv6 keys of a port; a kernel that preallocates takes about 100 bytes for each.
 const MOST_ENDPOINTS_V6: u32 = 32_768;

@@ -1,12 +1,12 @@
-//! Redirects of XDP programs that fail behind the program, counted at the kernel's tracepoints.
+//! Redirects of XDP programs that fail after the program, counted at the kernel's tracepoints.
 //!
 //! | tracepoint | when | packets |
 //! |---|---|---|
 //! | `xdp_redirect_err` | the interface is down, or the frame longer than its MTU | 1 |
-//! | `xdp_devmap_xmit` | the target's driver has refused some of the frames that it was given | those |
+//! | `xdp_devmap_xmit` | the target's driver has refused some of the frames | the refused ones |
 //!
-//! Tracepoints see the whole machine. Counted is what came in by a [watched](FailedRedirects::watch) interface of the
-//! network namespace in which this was made; redirects to sockets are in the sockets' own statistics.
+//! Tracepoints see the whole machine. Only packets received by a [watched](FailedRedirects::watch) interface of the
+//! calling thread's network namespace are counted; redirects to sockets are in the sockets' own statistics.
 //!
 //! Source: Linux' include/trace/events/xdp.h, whose arguments are the same since 5.13.
 
@@ -22,14 +22,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, PoisonError};
 
-/// Programs at the tracepoints, and what they have counted.
+/// Programs at the tracepoints, and their counts.
 #[derive(Debug)]
 pub struct FailedRedirects {
-    /// Interfaces whose packets count, by number.
+    /// Interfaces whose packets are counted, by index.
     watched: Map,
-    /// Packets by interface that they were sent by, and processor.
+    /// Packets by egress interface and processor.
     counts: Map,
-    /// Content of the former.
+    /// Content of `watched`.
     known: Mutex<BTreeSet<u32>>,
     _links: [OwnedFd; 2],
 }
@@ -37,10 +37,10 @@ pub struct FailedRedirects {
 /// Reason why failed redirects are not counted at tracepoints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// The right is missing.
+    /// CAP_PERFMON is missing.
     #[error("programs at tracepoints need CAP_PERFMON")]
     NotAllowed,
-    /// The kernel does not describe its types, or not as they are expected.
+    /// The kernel's type description (BTF) is missing, or is not as expected.
     #[error("/sys/kernel/btf/vmlinux does not describe network devices: it takes CONFIG_DEBUG_INFO_BTF")]
     NoTypes,
     /// A step failed.
@@ -48,16 +48,16 @@ pub enum TraceError {
     Step {
         /// The step, in words that follow "cannot".
         step: &'static str,
-        /// The kernel's answer.
+        /// Error of the kernel.
         errno: Errno,
     },
 }
 
 impl FailedRedirects {
-    /// Begins to count, for the network namespace of the calling thread; no interface is watched yet.
+    /// Starts to count, for the network namespace of the calling thread; no interface is watched yet.
     ///
     /// # Errors
-    /// [`TraceError`]: the counters of the interfaces themselves have to do.
+    /// [`TraceError`]; then only the interfaces' own counters remain.
     pub fn new() -> Result<Self, TraceError> {
         let fields = Fields::read().ok_or(TraceError::NoTypes)?;
         let map = |name, key_bytes, value_bytes, entries| {
@@ -74,7 +74,7 @@ impl FailedRedirects {
         Ok(Self { watched, counts, known: Mutex::default(), _links: links })
     }
 
-    /// Counts redirects of packets that came in by these interfaces, and of no others.
+    /// Sets the ingress interfaces whose redirected packets are counted.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -90,7 +90,7 @@ impl FailedRedirects {
         Ok(())
     }
 
-    /// Packets so far, by the interface that they were sent by.
+    /// Returns the number of packets so far, by egress interface.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -106,7 +106,7 @@ impl FailedRedirects {
     }
 }
 
-/// Loads a program for the tracepoint of that name.
+/// Loads a program for the tracepoint `name`, and attaches it.
 fn attach(name: &CStr, program: &[u64]) -> Result<OwnedFd, TraceError> {
     let program =
         load(ProgramKind::Tracepoint, "polder_failed", program).map_err(|(errno, _)| match errno {
@@ -120,15 +120,15 @@ fn step(step: &'static str, errno: Errno) -> TraceError {
     TraceError::Step { step, errno }
 }
 
-/// Places in the kernel's memory, and the network namespace.
+/// Offsets of fields in kernel structures, and the network namespace.
 struct Fields {
-    /// Offset of an interface's number in `struct net_device`.
+    /// Offset of an interface's index in `struct net_device`.
     number: u32,
-    /// Offset of its namespace's address.
+    /// Offset of the address of the interface's namespace.
     namespace: u32,
     /// Offset of the namespace's inode number in `struct net`.
     inode: u32,
-    /// The one that counts.
+    /// Inode number of the counted namespace.
     own: u64,
 }
 
@@ -142,7 +142,7 @@ impl Fields {
         Some(Self { number, namespace, inode: common + inode, own })
     }
 
-    /// Reads `bytes` bytes at `offset` behind R3 to that place of the stack, or jumps to `end`.
+    /// Reads `bytes` bytes at `offset` from R3 to offset `to` of the stack, or jumps to `end`.
     fn fetch(program: &mut Assembler, (to, bytes): (i16, i32), offset: u32, end: Label) {
         program.add(R3, offset.cast_signed());
         program.copy(R1, R10);
@@ -168,8 +168,8 @@ impl Fields {
     }
 }
 
-/// `xdp_redirect_err(device, program, target, error, kind of map, map, number)`: one packet, by the interface of that
-/// number where there is no map.
+/// Program for `xdp_redirect_err(device, program, target, error, kind of map, map, number)`: counts one
+/// packet; without a map, `number` is the egress interface.
 fn refused(fields: &Fields, (watched, counts): (&Map, &Map)) -> Vec<u64> {
     let mut program = Assembler::new();
     let end = program.label();
@@ -185,7 +185,8 @@ fn refused(fields: &Fields, (watched, counts): (&Map, &Map)) -> Vec<u64> {
     finish(program, end)
 }
 
-/// `xdp_devmap_xmit(device, target, sent, lost, error)`: packets of one interface that were given to another together.
+/// Program for `xdp_devmap_xmit(device, target, sent, lost, error)`: counts the lost packets of a batch from
+/// one interface to another.
 fn lost(fields: &Fields, (watched, counts): (&Map, &Map)) -> Vec<u64> {
     let mut program = Assembler::new();
     let [end, some] = [(); 2].map(|()| program.label());
@@ -202,7 +203,7 @@ fn lost(fields: &Fields, (watched, counts): (&Map, &Map)) -> Vec<u64> {
     finish(program, end)
 }
 
-/// Counts as many packets as R8 says for the interface whose number is in the key, on this processor.
+/// Counts R8 packets for the interface in the key, on this processor.
 fn count(program: &mut Assembler, counts: &Map, end: Label) {
     let found = program.label();
     program.call(Helper::Processor);
@@ -216,7 +217,7 @@ fn count(program: &mut Assembler, counts: &Map, end: Label) {
         program.copy(register, R10);
         program.add(register, at.into());
     }
-    // One that an interrupt has entered in between stays.
+    // An entry that an interrupt has added meanwhile stays.
     program.set(R4, NO_EXIST);
     program.call(Helper::MapUpdate);
     look_up(program, counts, STACK_KEY);
@@ -239,23 +240,23 @@ fn finish(mut program: Assembler, end: Label) -> Vec<u64> {
     program.finish()
 }
 
-/// Offset of a tracepoint's argument in the context.
+/// Returns the offset of a tracepoint's argument in the context.
 const fn argument(number: i16) -> i16 {
     number * 8
 }
 
-/// The same of one that is a number of 32 bits.
+/// Returns the offset of a 32-bit argument.
 const fn number(at: i16) -> i16 {
     argument(at) + if cfg!(target_endian = "big") { 4 } else { 0 }
 }
 
-/// Interfaces that are watched at most, and that packets are sent by.
+/// Maximum number of watched interfaces, and of egress interfaces.
 const MOST_INTERFACES: u32 = 128;
-/// Processors with counters of their own; on a machine with more, interfaces are fewer.
+/// Number of processors with counters of their own; with more processors, fewer interfaces fit.
 const MOST_APART: u32 = 64;
 /// `BPF_NOEXIST`.
 const NO_EXIST: i32 = 1;
-/// The key of a count on the stack: interface and processor.
+/// Stack slot of a count's key: interface and processor.
 const STACK_KEY: i16 = -8;
 const STACK_POINTER: i16 = -16;
 const STACK_NUMBER: i16 = -24;

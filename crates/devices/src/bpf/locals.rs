@@ -1,4 +1,4 @@
-//! The tables of a router's port: its ingresses, and the addresses and networks of this machine, which are not
+//! The tables of a router's port: its ingresses, and the local addresses and prefixes, which are not
 //! forwarded.
 
 use super::classify::RouterMaps;
@@ -11,20 +11,20 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// Maps that the program of a router's port reads for each packet, besides endpoints.
+/// Maps that the program of a router's port reads for each packet, besides tunnel endpoints.
 #[derive(Debug)]
 pub(crate) struct Locals {
     pub(crate) ingresses: Table<8>,
     pub(crate) local4: Table<4>,
     pub(crate) local6: Table<16>,
-    /// Networks: their length in the machine's byte order, then the address. Mostly there are none, which costs next to nothing
-    /// to find out.
+    /// Prefixes: length in host byte order, then the address. Mostly empty, and then a look-up costs next to
+    /// nothing.
     pub(crate) land4: Table<8>,
     pub(crate) land6: Table<20>,
 }
 
 impl Locals {
-    /// No ingress: nothing is taken.
+    /// Creates the tables without an ingress: no packet is taken.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             ingresses: Table::new(MapKind::Hash, "polder_doors", MOST_DOORS)?,
@@ -35,7 +35,7 @@ impl Locals {
         })
     }
 
-    /// The tables' descriptors, for the program, beside those of tunnels.
+    /// Returns the tables' descriptors, for the program, together with those of tunnels.
     pub(crate) fn maps<'a>(&'a self, endpoints: Tables<'a>) -> RouterMaps<'a> {
         RouterMaps {
             endpoints,
@@ -47,8 +47,8 @@ impl Locals {
         }
     }
 
-    /// Brings all tables up to date. What is taken in between is taken rightly by the old or the new:
-    /// addresses come before ingresses open and go after they are shut.
+    /// Updates all tables. Packets taken meanwhile match the old or the new state: addresses are added before
+    /// ingresses open, and removed after they are closed.
     pub(crate) fn replace(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         let wanted = Wanted::new(ingresses, lands);
         self.ingresses.keep(&wanted.ingresses)?;
@@ -79,7 +79,7 @@ impl Wanted {
         for LocalPrefixes { network, is_kernels } in lands {
             let value = if *is_kernels { KERNELS } else { OURS };
             let bits = network.bits();
-            // Addresses of the machine are in tables of their own, which are faster.
+            // Local addresses are in tables of their own, which are faster.
             let is_address = network.is_host() && *is_kernels;
             let before = match network.address() {
                 IpAddr::V4(address) if is_address => wanted.local4.insert(address.octets(), value),
@@ -93,7 +93,7 @@ impl Wanted {
     }
 }
 
-/// A network as the kernel's tries have it.
+/// Returns a prefix in the form of the kernel's tries.
 fn of_network<const ADDRESS: usize, const KEY: usize>(bits: u8, address: [u8; ADDRESS]) -> [u8; KEY] {
     let mut key = [0; KEY];
     let (length, rest) = key.split_at_mut(4);
@@ -102,20 +102,20 @@ fn of_network<const ADDRESS: usize, const KEY: usize>(bits: u8, address: [u8; AD
     key
 }
 
-/// The key of an ingress as the program makes it.
+/// Returns the key of an ingress, as the program builds it.
 fn key(Ingress { mac: [a, b, c, d, e, f], vlan }: Ingress) -> [u8; 8] {
     let [high, low] = vlan.to_be_bytes();
     [a, b, c, d, e, f, high, low]
 }
 
-/// Values by their keys.
+/// Values by key.
 type Content<const BYTES: usize> = BTreeMap<[u8; BYTES], [u8; 4]>;
 
 /// Values of the maps; the program tests for zero.
 const KERNELS: [u8; 4] = [1; 4];
 const OURS: [u8; 4] = [0; 4];
 
-/// A map of the kernel's.
+/// A kernel map with a copy of its content.
 #[derive(Debug)]
 pub(crate) struct Table<const BYTES: usize> {
     map: Map,
@@ -129,7 +129,7 @@ impl<const BYTES: usize> Table<BYTES> {
         Ok(Self { map: Map::new(kind, name, bytes, 4, most)?, entered: Mutex::default() })
     }
 
-    /// Makes `wanted` the content. New ones come in before old ones go.
+    /// Makes `wanted` the content. New entries are added before old ones are removed.
     fn replace(&self, wanted: &Content<BYTES>) -> Result<(), Errno> {
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in wanted {
@@ -162,9 +162,9 @@ impl<const BYTES: usize> AsFd for Table<BYTES> {
     }
 }
 
-/// VLANs that a port can have, itself, and as many macvlans.
+/// Maximum number of ingresses: a port's VLANs and the port itself, and as many macvlans.
 const MOST_DOORS: u32 = 8192;
-/// Addresses that a machine can have, each family.
+/// Maximum number of local addresses, per family.
 const MOST_ADDRESSES: u32 = 65_536;
 
 #[cfg(test)]

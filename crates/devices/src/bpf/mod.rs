@@ -1,8 +1,9 @@
-//! Parts of programs in the kernel: an assembler, the maps that they read, the choice of packets that they take, and the
-//! flows that they carry themselves.
+//! Parts of programs in the kernel: an assembler, the maps that programs read, the selection of packets that
+//! they take, and the flows that they carry.
 //!
-//! Programs of the XDP hook ([`af_xdp`](crate::af_xdp)) and of the TCX hook (`skb`) take the same packets: both ask
-//! [`classify`] for the instructions, and add how a packet is read at their hook and how it leaves.
+//! Programs of the XDP hook ([`af_xdp`](crate::af_xdp)) and of the TCX hook (`skb`) take the same packets:
+//! both get the instructions from [`classify`], and add the instructions that read and send a packet at their
+//! hook.
 
 pub(crate) mod admit;
 pub(crate) mod assembler;

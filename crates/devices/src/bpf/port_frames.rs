@@ -1,14 +1,14 @@
-//! Frames of a bridge's port itself, which its program leaves to the kernel: daemons on the interface hear them.
+//! Frames for a bridge's port itself, which its program leaves to the kernel, for daemons on the interface.
 //!
 //! ```text
 //! to 01:80:c2:00:00:00 to :0f, with a tag or without? ─ yes ─▶ a group that the bridge forwards? ─ no ─▶ the kernel
 //!   to the interface's own address? ─ no ─▶ taken                        └ yes ─▶ taken
-//!     without a tag or with a priority alone, 802.1X or PTP? ─ yes ─▶ the kernel
+//!     untagged or with a priority tag, 802.1X or PTP? ─ yes ─▶ the kernel
 //!       no ─▶ taken
 //! ```
 //!
-//! Cost: one load and two comparisons for a frame of the bridge. What the port's program carries is looked at before: its
-//! flows are between stations, and the bridge knows the interface's address for none of another port.
+//! Cost: one load and two comparisons for a frame of the bridge. Carried flows are looked up before: they are
+//! between two stations, and the bridge never learns the interface's address at another port.
 
 #[cfg(test)]
 pub(crate) mod cases;
@@ -22,12 +22,12 @@ use polder_datapath::forward::ForwardGroups;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Words by which a program knows such frames; it reads them for each packet.
+/// Words by which a program recognises frames for the port itself; it reads them for each packet.
 #[derive(Debug)]
 pub(crate) struct PortFrames(SharedCounters);
 
 impl PortFrames {
-    /// The words of an interface with that address, on a bridge that forwards `groups`.
+    /// Creates the words of an interface with MAC address `mac`, on a bridge that forwards `groups`.
     pub(crate) fn new(mac: [u8; 6], groups: ForwardGroups) -> Result<Self, Errno> {
         let words = Self(SharedCounters::new("polder_port", WORDS)?);
         words.set_mac(mac);
@@ -35,9 +35,9 @@ impl PortFrames {
         Ok(words)
     }
 
-    /// Sets the interface's address.
+    /// Sets the interface's MAC address.
     pub(crate) fn set_mac(&self, [a, b, c, d, e, f]: [u8; 6]) {
-        // Relaxed: programs that meet one word of each address leave a frame to the bridge.
+        // Relaxed: a program that reads one word of each address leaves the frame to the bridge.
         self.0.get(FIRST).store(u32::from_ne_bytes([a, b, c, d]).into(), Ordering::Relaxed);
         self.0.get(LAST).store(u16::from_ne_bytes([e, f]).into(), Ordering::Relaxed);
     }
@@ -45,7 +45,7 @@ impl PortFrames {
     /// Sets the link-local groups that the bridge forwards.
     pub(crate) fn set_groups(&self, groups: ForwardGroups) {
         for last in 0..16 {
-            // Relaxed: flags that order nothing.
+            // Relaxed: the flags order nothing.
             self.0.get(last.into()).store(groups.contains(last).into(), Ordering::Relaxed);
         }
     }
@@ -57,7 +57,7 @@ impl AsFd for PortFrames {
     }
 }
 
-/// Takes the frames of a bridge, and leaves those of the port itself to the kernel.
+/// Takes the frames of a bridge, and leaves frames for the port itself to the kernel.
 pub(crate) fn bridge(program: &mut Assembler, target: &impl Target, words: BorrowedFd<'_>) {
     let [group, take, pass] = [(); 3].map(|()| program.label());
     target.peek(program);
@@ -85,8 +85,8 @@ pub(crate) fn bridge(program: &mut Assembler, target: &impl Target, words: Borro
     target.take(program);
 }
 
-/// Jumps to `pass` with a frame that is for the interface alone, and to `take` with others. The first four bytes of the
-/// destination are those of the interface's address, and the words are at R1.
+/// Jumps to `pass` with a frame that is only for the interface, and to `take` with others. The first four
+/// bytes of the destination match the interface's address; the words are at R1.
 fn for_station(program: &mut Assembler, target: &impl Target, (take, pass): (Label, Label)) {
     program.load(Width::Half, R5, R2, 4);
     program.load(Width::Double, R4, R1, offset(LAST));
@@ -98,14 +98,15 @@ fn for_station(program: &mut Assembler, target: &impl Target, (take, pass): (Lab
     program.go(take);
 }
 
-/// Offset of a word.
+/// Returns the byte offset of a word.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "there are 18 words")]
 const fn offset(word: usize) -> i16 {
     const { assert!(WORDS < 1 << 12, "offsets have 15 bits") };
     word as i16 * 8
 }
 
-/// Words: a flag for each link-local group, and the first four and last two bytes of the interface's address.
+/// Words: a flag for each link-local group, and the first four and last two bytes of the interface's MAC
+/// address.
 const FIRST: usize = 16;
 const LAST: usize = 17;
 const WORDS: usize = 18;

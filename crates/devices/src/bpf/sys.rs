@@ -1,4 +1,5 @@
-//! bpf(2): programs, links and pins, and filters of sockets; what leaves this folder is safe to call.
+//! bpf(2): programs, links and pins, and socket filters; the functions that this file exports are safe to
+//! call.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2), mount(2) and setsockopt(2)")]
 
 pub(crate) use super::maps::sys::{Map, MapKind, SharedCounters};
@@ -6,21 +7,21 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The kind of a program, by where it is attached.
+/// The type of a program, by its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramKind {
-    /// At the XDP hook; it accepts packets of several buffers.
+    /// At the XDP hook; accepts packets of several buffers.
     Xdp,
     /// At a TCX hook.
     Tcx,
-    /// It reads packets and answers a number.
+    /// Reads packets and returns a number.
     SocketFilter,
-    /// At a tracepoint, with its arguments as they are; such programs may read the kernel's memory.
+    /// At a tracepoint, with raw arguments; may read the kernel's memory.
     Tracepoint,
 }
 
 impl ProgramKind {
-    /// Type, flags and hook (`enum bpf_prog_type`, `BPF_F_*`, `enum bpf_attach_type`).
+    /// Returns type, flags and hook (`enum bpf_prog_type`, `BPF_F_*`, `enum bpf_attach_type`).
     fn numbers(self) -> (u32, u32, u32) {
         match self {
             Self::Xdp => (6, PROGRAM_HAS_FRAGS, ATTACH_XDP),
@@ -31,7 +32,7 @@ impl ProgramKind {
     }
 }
 
-/// Loads a program; on refusal the verifier's log.
+/// Loads a program; on refusal, returns the verifier's log.
 pub(crate) fn load(kind: ProgramKind, name: &str, instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
     #[cfg(test)]
     if kind != ProgramKind::Tracepoint {
@@ -76,32 +77,32 @@ fn give_up_rights() {
     set_capabilities(None, sets).expect("a thread may give up rights");
 }
 
-/// Attaches `program` to an interface; it stays for as long as the link is open or pinned.
+/// Attaches `program` to an interface, for as long as the link is open or pinned.
 pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, mode: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP).u32(12, mode);
     // SAFETY: (1) BPF_LINK_CREATE for XDP reads no pointer from the attributes.
     unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
 }
 
-/// Attaches `program` to the tracepoint of that name; it stays for as long as the link is open.
+/// Attaches `program` to the tracepoint `name`, for as long as the link is open.
 pub(crate) fn link_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let attributes = Attributes::new().pointer(0, name.as_ptr().cast()).fd(8, program);
     // SAFETY: (1) the kernel reads a terminated name, which lives across the call.
     unsafe { bpf_descriptor(TRACEPOINT_OPEN, &attributes) }
 }
 
-/// The side of an interface at which a TCX program sees packets (`enum bpf_attach_type`).
+/// Direction of an interface at which a TCX program sees packets (`enum bpf_attach_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Side {
-    /// Packets that come in by it.
+    /// Received packets.
     Ingress = 46,
-    /// Packets that leave by it.
+    /// Sent packets.
     Egress = 47,
 }
 
-/// Attaches `program` to one side of an interface, in front of all other TCX programs there; it stays for as long as the
-/// link is open or pinned.
+/// Attaches `program` to one direction of an interface, before all other TCX programs there, for as long as
+/// the link is open or pinned.
 pub(crate) fn link_tcx(program: BorrowedFd<'_>, interface: u32, side: Side) -> Result<OwnedFd, Errno> {
     let attributes =
         Attributes::new().fd(0, program).u32(4, interface).u32(8, side as u32).u32(12, BEFORE_OTHERS);
@@ -109,7 +110,7 @@ pub(crate) fn link_tcx(program: BorrowedFd<'_>, interface: u32, side: Side) -> R
     unsafe { bpf_descriptor(LINK_CREATE, &attributes) }
 }
 
-/// The numbers of the programs at one side of an interface, in the order in which they see packets; the first 64.
+/// Returns the ids of the programs at one direction of an interface, in their order; the first 64.
 pub(crate) fn tcx_programs(interface: u32, side: Side) -> Result<Vec<u32>, Errno> {
     let mut numbers = [0_u32; 64];
     let mut attributes = Attributes::new()
@@ -129,14 +130,14 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Resu
     unsafe { bpf(LINK_UPDATE, &attributes) }.map(drop)
 }
 
-/// Detaches a link from its interface, whoever else holds it.
+/// Detaches a link from its interface, also if other processes hold it.
 pub(crate) fn detach_link(link: BorrowedFd<'_>) -> Result<(), Errno> {
     let attributes = Attributes::new().fd(0, link);
     // SAFETY: (1) BPF_LINK_DETACH reads no pointer from the attributes.
     unsafe { bpf(LINK_DETACH, &attributes) }.map(drop)
 }
 
-/// Gives a BPF object a name in the BPF file system, which keeps it alive.
+/// Pins a BPF object in the BPF file system, which keeps it alive.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
     let attributes = Attributes::new().pointer(0, path.as_ptr().cast()).fd(8, object);
     // SAFETY: (1) the kernel reads a terminated path, which lives across the call.
@@ -150,14 +151,14 @@ pub(crate) fn open_pinned(path: &CStr) -> Result<OwnedFd, Errno> {
     unsafe { bpf_descriptor(OBJECT_GET, &attributes) }
 }
 
-/// Opens a loaded program by its number.
+/// Opens a loaded program by its id.
 pub(crate) fn open_program(id: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes::new().u32(0, id);
     // SAFETY: (1) BPF_PROG_GET_FD_BY_ID reads no pointer from the attributes.
     unsafe { bpf_descriptor(PROGRAM_BY_ID, &attributes) }
 }
 
-/// The first bytes of what the kernel tells of a BPF object (`struct bpf_*_info`).
+/// Returns the first bytes of the kernel's information on a BPF object (`struct bpf_*_info`).
 pub(crate) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     let mut info = [0_u8; 80];
     let attributes = Attributes::new().fd(0, object).u32(4, 80).pointer(8, info.as_mut_ptr().cast());
@@ -167,7 +168,7 @@ pub(crate) fn object_info(object: BorrowedFd<'_>) -> Result<[u8; 80], Errno> {
     Ok(info)
 }
 
-/// Runs a program on a frame that nobody has sent (BPF_PROG_TEST_RUN); what it answers.
+/// Runs a program on a test frame (BPF_PROG_TEST_RUN); returns the program's result.
 pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, Errno> {
     run(program, frame, &[], &mut []).map(|(answer, _)| answer)
 }
@@ -230,7 +231,8 @@ pub(crate) fn test_run_as(program: BorrowedFd<'_>, frame: &[u8], with: &RunAs) -
     Ok(Ran { answer, frame: changed, mark: left[8 / 4], control_block })
 }
 
-/// Answer, and length of the frame as the program has left it, which is in `changed` as far as there is room.
+/// Returns the program's result, and the length of the changed frame, which is in `changed` as far as it
+/// fits.
 fn run(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -240,7 +242,7 @@ fn run(
     run_with(program, frame, (context, &mut []), changed)
 }
 
-/// The same; the context as the program has left it is in `left`, as far as there is room.
+/// Like `run`; the changed context is in `left`, as far as it fits.
 fn run_with(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -278,7 +280,7 @@ pub(crate) fn mount_bpf(path: &CStr) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// The arguments of one bpf(2) call (`union bpf_attr`), zero where nothing is set.
+/// The arguments of one bpf(2) call (`union bpf_attr`), zero unless set.
 #[repr(C, align(8))]
 pub(super) struct Attributes([u8; 128]);
 
@@ -297,12 +299,12 @@ impl Attributes {
         self
     }
 
-    /// A number that the kernel has written.
+    /// Returns a number that the kernel has written.
     pub(super) fn word(&self, at: usize) -> u32 {
         self.0[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// A number of things that the kernel has written.
+    /// Returns a count that the kernel has written.
     pub(super) fn count(&self, at: usize) -> usize {
         self.word(at) as usize
     }
@@ -315,7 +317,7 @@ impl Attributes {
         self.u64(at, pointer.expose_provenance() as u64)
     }
 
-    /// A name of at most 15 bytes.
+    /// Sets a name of at most 15 bytes.
     pub(super) fn name(mut self, at: usize, name: &str) -> Self {
         let length = name.len().min(15);
         self.0[at..at + length].copy_from_slice(&name.as_bytes()[..length]);
@@ -369,10 +371,10 @@ pub(super) unsafe fn bpf_descriptor(command: i32, attributes: &Attributes) -> Re
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Instruction of classic BPF: operation, distance of the jump if true, if false, operand.
+/// Instruction of classic BPF: operation, jump distance if true, jump distance if false, operand.
 pub type Instruction = (u16, u8, u8, u32);
 
-/// Lets `socket` receive only packets that the program of classic BPF accepts.
+/// Limits `socket` to packets that a classic BPF program accepts.
 pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> Result<(), Errno> {
     let mut program =
         program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Packets that the program of an interface takes from the kernel: tables, and the program itself.
+//! Packets that an interface's program takes from the kernel: the tables, and the program.
 
 use super::assembler::{Assembler, Register};
 use super::classify::{self, RouterMaps, Target};
@@ -15,31 +15,34 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-/// Tables of what one port takes.
+/// Tables of the packets that one port takes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a port has one")]
 pub(crate) enum TakenMaps {
-    /// Everything but the port's own frames.
+    /// Every packet except the port's own frames.
     Whole(PortFrames),
     /// Packets of tunnels.
     Tunnels(TunnelEndpointMap),
-    /// Those, and packets that a router forwards unless the word leaves them to the kernel.
+    /// Packets of tunnels, and packets that a router forwards unless the yield word leaves them to the
+    /// kernel.
     Routed(TunnelEndpointMap, Locals, Arc<YieldWord>),
 }
 
-/// The same for a program.
+/// The tables' descriptors, for a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Taken<'a> {
-    /// Everything but the port's own frames, which are known by these words.
+    /// Every packet except the port's own frames, which these words describe.
     Whole(BorrowedFd<'a>),
     /// Packets of tunnels.
     Tunnels(Tables<'a>),
-    /// Those, and packets that a router forwards unless the word leaves them to the kernel.
+    /// Packets of tunnels, and packets that a router forwards unless the yield word leaves them to the
+    /// kernel.
     Routed(RouterMaps<'a>, BorrowedFd<'a>),
 }
 
 impl TakenMaps {
-    /// Tables with the end points of `take`, or the words of a bridge's port with that address and those groups.
+    /// Creates tables with the tunnel endpoints of `take`, or the words of a bridge port with that MAC
+    /// address and those groups.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -57,11 +60,11 @@ impl TakenMaps {
         })
     }
 
-    /// Makes `endpoints` those of the port: what is not among them stays with the kernel. What was there before, and still
-    /// is, is taken all the time.
+    /// Makes `endpoints` the port's tunnel endpoints: the kernel keeps all other packets. An endpoint in the
+    /// old and the new set is served without interruption.
     ///
     /// # Errors
-    /// Errors of the kernel; `NODEV` for a port that takes everything.
+    /// Errors of the kernel; `NODEV` for a port that takes every packet.
     pub(crate) fn set_endpoints(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         match self {
             Self::Whole(_) => Err(Errno::NODEV),
@@ -69,22 +72,22 @@ impl TakenMaps {
         }
     }
 
-    /// Makes `groups` those that the bridge of the port forwards: all others stay with the kernel. Nothing changes on
-    /// other ports.
+    /// Makes `groups` the link-local groups that the port's bridge forwards: the kernel keeps all others. Has
+    /// no effect on other ports.
     pub(crate) fn set_forward_groups(&self, groups: ForwardGroups) {
         if let Self::Whole(words) = self {
             words.set_groups(groups);
         }
     }
 
-    /// Takes note of the interface's address.
+    /// Sets the interface's MAC address.
     pub(crate) fn set_mac(&self, mac: [u8; 6]) {
         if let Self::Whole(words) = self {
             words.set_mac(mac);
         }
     }
 
-    /// Makes `ingresses` those of a router's port, and `local` what of that which comes through them stays with the kernel.
+    /// Sets the ingresses of a router's port, and the prefixes `local` that stay with the kernel.
     ///
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that does not route.
@@ -95,7 +98,8 @@ impl TakenMaps {
         }
     }
 
-    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    /// Returns the yield word of a router's port, by which its packets are left to the kernel; `None` for
+    /// another port.
     pub(crate) fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         match self {
             Self::Whole(_) | Self::Tunnels(_) => None,
@@ -103,7 +107,7 @@ impl TakenMaps {
         }
     }
 
-    /// The tables, for a program.
+    /// Returns the tables' descriptors, for a program.
     pub(crate) fn taken(&self) -> Taken<'_> {
         match self {
             Self::Whole(words) => Taken::Whole(words.as_fd()),
@@ -116,7 +120,7 @@ impl TakenMaps {
 }
 
 impl Taken<'_> {
-    /// Name of the program.
+    /// Returns the name of the program.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Whole(_) => "polder_whole",
@@ -125,7 +129,7 @@ impl Taken<'_> {
         }
     }
 
-    /// Frames whose flows the program can carry itself.
+    /// Returns the frames whose flows the program can carry.
     pub(crate) fn frames(self) -> Frames {
         match self {
             Self::Whole(_) => Frames::Bridged,
@@ -134,7 +138,8 @@ impl Taken<'_> {
         }
     }
 
-    /// The program: flows that it carries itself, if `hook` is given, are looked at in front of what goes to `target`.
+    /// Returns the program; with `carrying`, it tries the flows that it carries before it sends packets to
+    /// `target`.
     pub(crate) fn program(
         self,
         target: &impl Target,

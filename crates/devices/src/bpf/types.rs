@@ -1,8 +1,9 @@
-//! Offsets of fields in the kernel's structures, from its own description of its types (BTF).
+//! Offsets of fields in kernel structures, from the kernel's type description (BTF).
 //!
 //! Source: Linux' Documentation/bpf/btf.rst, "BTF Type and String Encoding".
 
-/// Offset in bytes of each field, wanted as structure and field; `None` for a description that is damaged or has not all.
+/// Returns the offset in bytes of each wanted field, given as structure and field; `None` if the description
+/// is damaged or lacks one.
 pub(crate) fn offsets<const N: usize>(description: &[u8], wanted: [(&str, &str); N]) -> Option<[u32; N]> {
     let (types, names) = parts(description)?;
     let mut found = [None; N];
@@ -26,28 +27,29 @@ pub(crate) fn offsets<const N: usize>(description: &[u8], wanted: [(&str, &str);
 struct Record<'a> {
     name: u32,
     kind: u32,
-    /// True if members say their bits, too.
+    /// True if offsets of members include bit sizes.
     has_bits: bool,
-    /// Bytes behind the record's head.
+    /// Bytes after the record's header.
     body: &'a [u8],
-    /// Bytes behind the record.
+    /// Bytes after the record.
     rest: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The first type of `types`, if there is one; `None` inside if it is damaged or of a kind that is not known.
+    /// Returns the first type of `types`; `None` at the end, inner `None` if it is damaged or of an unknown
+    /// kind.
     fn read(types: &'a [u8]) -> Option<Option<Self>> {
         (!types.is_empty()).then(|| {
             let [name, info] = [word(types, 0)?, word(types, 4)?];
             let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
             let bytes = match kind {
-                // Pointer, forward, typedef, volatile, const, restrict, function, float, tag of a type.
+                // Pointer, forward, typedef, volatile, const, restrict, function, float, type tag.
                 2 | 7..=12 | 16 | 18 => 0,
-                // Integer, variable, tag of a declaration.
+                // Integer, variable, declaration tag.
                 1 | 14 | 17 => 4,
                 // Array.
                 3 => 12,
-                // Structure, union, section of data, enumeration of 64 bits.
+                // Structure, union, data section, 64-bit enumeration.
                 STRUCTURE | 5 | 15 | 19 => count * MEMBER,
                 // Enumeration, prototype.
                 6 | 13 => count * 8,
@@ -58,7 +60,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Offset of a member of a structure, in bytes.
+    /// Returns the offset of a structure's member in bytes.
     fn offset(&self, names: &[u8], field: &str) -> Option<u32> {
         let mut members = self.body.chunks_exact(MEMBER);
         let member =
@@ -68,7 +70,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Types and names of a description.
+/// Returns types and names of a description.
 fn parts(description: &[u8]) -> Option<(&[u8], &[u8])> {
     if description.first_chunk() != Some(&0xeb9f_u16.to_ne_bytes()) {
         return None;
@@ -92,7 +94,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Kind of a structure.
 const STRUCTURE: u32 = 4;
-/// Bytes of a type's head, and of a member.
+/// Bytes of a type's header, and of a member.
 const HEAD: usize = 12;
 const MEMBER: usize = 12;
 

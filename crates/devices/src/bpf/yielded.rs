@@ -1,18 +1,18 @@
-//! Yielding: the word by which the packets of a router's port are left to the kernel, and its place in the program.
+//! Yielding: the word by which the packets of a router's port are left to the kernel, and its part of the program.
 //!
 //! ```text
-//! word is 0? ─ yes ─────────────────────────────────────────────▶ flows that the program carries, and what the router takes
+//! word is 0? ─ yes ─────────────────────────────────────────────▶ carried flows, and packets that the router takes
 //!   no: IPv4 or IPv6 whose bit is set? ─ no ────────────────────▶ the same
 //!     yes: packets of a claimed tunnel? ─ yes ──────────────────▶ taken
 //!       no ─────────────────────────────────────────────────────▶ the kernel
 //! ```
 //!
-//! The kernel can forward packets between its interfaces and cannot decapsulate those of Polder's tunnels, so these are
-//! taken in any case. Setting the word is a store to shared memory: no system call stands between a notice and its
-//! effect. A word that is not 0 has the generation of the notice that has set it in its upper bits, so a thread that
-//! found nothing cannot clear what a later notice has set.
+//! The kernel can forward packets between its interfaces but cannot decapsulate those of Polder's tunnels, so these
+//! are taken in any case. Setting the word is a store to shared memory: no system call is between a notice and its
+//! effect. A word other than 0 has the generation of the notice that set it in its upper bits, so a thread that
+//! checked before cannot clear the effect of a later notice.
 //!
-//! Cost: a load and a predicted branch a packet.
+//! Cost: a load and a predicted branch per packet.
 
 use super::assembler::{Assembler, Condition, Label, Register, Width};
 use super::classify::{ETHERNET, IPV4, Target, need, network_order};
@@ -24,32 +24,32 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Packets of a router's port that are left to the kernel, by cause and family.
 ///
-/// The bits of a cause are those of IPv4 and IPv6.
+/// Each cause has a bit for IPv4 and one for IPv6.
 #[derive(Debug)]
 pub struct YieldWord(SharedCounters);
 
 /// Reason why packets are left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldCause {
-    /// A packet hook that has appeared, or may have.
+    /// A packet hook has appeared, or may have.
     Hook,
-    /// A route by an interface that is no port, as long as the router's tables do not have it.
+    /// A route by an interface that is no port, until the router's tables have it.
     Route,
-    /// The kernel decides about the packets of the port: connections alone are carried.
+    /// The kernel decides on the packets of the port: only connections are carried.
     Decision,
 }
 
-/// Families of packets that the kernel forwards.
+/// Address families that the kernel forwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Families {
-    /// True if it forwards IPv4.
+    /// True if the kernel forwards IPv4.
     pub v4: bool,
-    /// True if it forwards IPv6.
+    /// True if the kernel forwards IPv6.
     pub v6: bool,
 }
 
 impl Families {
-    /// True if it forwards nothing.
+    /// True if the kernel forwards neither family.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
@@ -74,13 +74,13 @@ impl YieldCause {
 }
 
 impl YieldWord {
-    /// Leaves nothing to the kernel.
+    /// Creates a word that leaves no packet to the kernel.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self(SharedCounters::new("polder_yield", 1)?))
     }
 
-    /// Leaves packets of these families to the kernel, for a cause, from the next packet on. `generation` is that of the
-    /// last notice.
+    /// Leaves packets of these families to the kernel, for a cause, from the next packet on. `generation` is
+    /// that of the last notice.
     pub fn leave(&self, cause: YieldCause, families: Families, generation: u64) {
         self.change(|word| {
             let generation = generation.max(word >> GENERATION_SHIFT);
@@ -88,7 +88,7 @@ impl YieldWord {
         });
     }
 
-    /// Ends a cause, unless a notice behind `generation` has come: then answers false.
+    /// Ends a cause; returns `false` and changes nothing if a notice later than `generation` has set it.
     pub fn end(&self, cause: YieldCause, generation: u64) -> bool {
         self.change(|word| {
             let is_later = word & cause.mask() != 0 && word >> GENERATION_SHIFT > generation;
@@ -98,19 +98,19 @@ impl YieldWord {
 
     /// True if packets are left to the kernel for a cause.
     pub fn has(&self, cause: YieldCause) -> bool {
-        // Relaxed: a look, which orders nothing.
+        // Relaxed: the check orders nothing.
         self.word().load(Ordering::Relaxed) & cause.mask() != 0
     }
 
     /// True if packets are left to the kernel.
     pub fn is_set(&self) -> bool {
-        // Relaxed: a look, which orders nothing.
+        // Relaxed: the check orders nothing.
         self.word().load(Ordering::Relaxed) != 0
     }
 
     fn change(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        // AcqRel: who clears has published its tables before, and who sets has seen what led to it. The program's load is
-        // a plain one of a whole word.
+        // AcqRel: a thread that clears the word has published its tables before, and one that sets it has
+        // seen the cause. The program's load is a plain load of the whole word.
         self.word().fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 
@@ -118,19 +118,19 @@ impl YieldWord {
         self.0.get(0)
     }
 
-    /// Descriptor for the program.
+    /// Returns the descriptor for the program.
     pub(super) fn map(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// A word with those bits; 0 without any.
+/// Returns a word with those bits; 0 without any.
 fn of(bits: u64, generation: u64) -> u64 {
     if bits == 0 { 0 } else { bits | generation << GENERATION_SHIFT }
 }
 
-/// Jumps to `yielded` for a packet that is left to the kernel unless it is a tunnel's, and goes on with any other. The
-/// context is in R6, which stays alone.
+/// Jumps to `yielded` for a packet that is left to the kernel unless it is of a tunnel; falls through for any
+/// other. The context in R6 is kept.
 pub(super) fn if_yielded(
     program: &mut Assembler,
     target: &impl Target,
@@ -155,7 +155,7 @@ pub(super) fn if_yielded(
 
 /// Bits of all causes, below the generation.
 const BITS: u64 = 0x3f;
-/// Bits of IPv4; those of IPv6 are one place higher.
+/// Bits of IPv4; those of IPv6 are one position higher.
 const OF_IPV4: i32 = 0b01_0101;
 const GENERATION_SHIFT: u32 = 8;
 

@@ -1,4 +1,5 @@
-//! Network functions of a device, as its configurations describe them (CDC 1.2, section 5; NCM 1.0, section 5).
+//! Network functions of a device, as its configuration descriptors list them (CDC 1.2, section 5; NCM 1.0,
+//! section 5).
 
 use crate::usb::descriptor::{
     CLASS_INTERFACE, DescriptorError, Descriptors, ENDPOINT, Endpoints, FoundEndpoints, INTERFACE,
@@ -23,7 +24,7 @@ pub(super) const ETHERNET_FUNCTIONAL: u8 = 15;
 pub(super) const NCM_FUNCTIONAL: u8 = 26;
 pub(super) const MBIM_FUNCTIONAL: u8 = 27;
 pub(super) const MBIM_EXTENDED_FUNCTIONAL: u8 = 28;
-/// Smallest message that a function of MBIM takes (MBIM 1.0, 6.4).
+/// Smallest control message size that an MBIM function accepts, in bytes (MBIM 1.0, 6.4).
 pub(super) const SMALLEST_MESSAGE: u16 = 64;
 
 /// Bits of `bmNetworkCapabilities` of an NCM function (NCM 1.0, table 5-2).
@@ -40,19 +41,19 @@ pub mod capability {
     pub const NTB_INPUT_SIZE_8: u8 = 1 << 5;
 }
 
-/// Subclass of a network function that the driver knows.
+/// Subclass of a network function that the driver supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subclass {
-    /// Mobile Broadband Interface Model: many IP packets in a transfer, and a modem.
+    /// Mobile Broadband Interface Model: many IP packets per transfer, and a modem.
     Mbim,
-    /// Network Control Model: many frames in a transfer.
+    /// Network Control Model: many frames per transfer.
     Ncm,
-    /// Ethernet Control Model: a frame in a transfer.
+    /// Ethernet Control Model: one frame per transfer.
     Ecm,
 }
 
 impl Subclass {
-    /// The subclass of an interface with that class, subclass and protocol.
+    /// Returns the subclass of an interface with that class, subclass and protocol; `None` if unsupported.
     pub const fn of([class, subclass, _]: [u8; 3]) -> Option<Self> {
         match (class, subclass) {
             (COMMUNICATIONS, MBIM) => Some(Self::Mbim),
@@ -62,7 +63,7 @@ impl Subclass {
         }
     }
 
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mbim => "MBIM",
@@ -75,13 +76,14 @@ impl Subclass {
 /// A network function of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkFunction {
-    /// Its subclass.
+    /// Subclass.
     pub subclass: Subclass,
     /// Value of its configuration.
     pub configuration: u8,
     /// Number of the control interface.
     pub control: u8,
-    /// Alternate setting of the control interface; not 0 for the MBIM half of a function that is NCM, too.
+    /// Alternate setting of the control interface; other than 0 for the MBIM half of a function that also
+    /// supports NCM.
     pub control_setting: u8,
     /// Number of the data interface.
     pub data: u8,
@@ -91,15 +93,16 @@ pub struct NetworkFunction {
     pub endpoints: Endpoints,
     /// Index of the string with its MAC address; 0 for MBIM.
     pub mac_string: u8,
-    /// Longest frame, Ethernet header included, FCS excluded; of MBIM the longest IP packet.
+    /// Maximum frame length in bytes, Ethernet header included, FCS excluded; for MBIM the maximum IP packet
+    /// length.
     pub longest: u16,
     /// Optional requests of an NCM or MBIM function: bits of [`capability`].
     pub capabilities: u8,
-    /// Longest control message of an MBIM function, in bytes; 0 for the others.
+    /// Maximum control message length of an MBIM function, in bytes; 0 for other functions.
     pub message_bytes: u16,
 }
 
-/// Control interface as far as it has been read.
+/// Control interface as far as its descriptors have been read.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     subclass: Subclass,
@@ -112,17 +115,18 @@ struct Gathered {
     endpoints: FoundEndpoints,
 }
 
-/// The first network function of a configuration that the driver knows; MBIM before NCM, and NCM before ECM.
+/// Returns the first supported network function of a configuration; MBIM before NCM, NCM before ECM.
 ///
 /// # Errors
-/// [`DescriptorError`] when the configuration is malformed, or its function lacks an endpoint.
+/// [`DescriptorError`] if the configuration is malformed, or its function lacks an endpoint.
 pub fn network_function(configuration: &[u8]) -> Result<Option<NetworkFunction>, DescriptorError> {
     let mut gathered = Vec::new();
     for descriptor in Descriptors::of(configuration)? {
         let descriptor = descriptor?;
         match *descriptor {
             [_, INTERFACE, number, setting, _, class, subclass, protocol, ..] => {
-                // A function of two classes has MBIM as a further setting of its control interface (MBIM 1.0, 3.2).
+                // A function of two subclasses has MBIM as another alternate setting of its control interface
+                // (MBIM 1.0, 3.2).
                 let subclass = Subclass::of([class, subclass, protocol]);
                 let subclass = subclass.filter(|&subclass| setting == 0 || subclass == Subclass::Mbim);
                 gathered.push(subclass.map(|subclass| Gathered::new(subclass, number, setting)));
@@ -153,7 +157,7 @@ impl Gathered {
         Self { subclass, control, setting, data, ethernet, capabilities: 0, message_bytes: 0, endpoints }
     }
 
-    /// Takes a functional descriptor into account.
+    /// Adds a functional descriptor.
     fn add(&mut self, descriptor: &[u8]) {
         match *descriptor {
             [_, _, UNION_FUNCTIONAL, _, data, ..] => self.data = Some(data),
@@ -179,14 +183,14 @@ impl Gathered {
     }
 
     fn complete(self, configuration: &[u8], value: u8) -> Result<NetworkFunction, DescriptorError> {
-        // Without a union the data interface is the next one.
+        // Without a union descriptor the data interface is the next one.
         let data = self.data.unwrap_or(self.control.wrapping_add(1));
         let (mac_string, longest) = self.ethernet.ok_or(DescriptorError::Malformed)?;
         let is_mbim = self.subclass == Subclass::Mbim;
         if is_mbim && self.message_bytes < SMALLEST_MESSAGE {
             return Err(DescriptorError::Malformed);
         }
-        // Beside an NCM half there are settings of both.
+        // With an NCM half, the data interface has alternate settings of both.
         let protocol = (is_mbim && self.setting != 0).then_some(MBIM_PROTOCOL);
         let (setting, endpoints) = data_endpoints(configuration, (data, protocol), self.endpoints)?;
         Ok(NetworkFunction {
@@ -205,8 +209,8 @@ impl Gathered {
     }
 }
 
-/// The first alternate setting of an interface, of that protocol if one is given, that has endpoints, and these with
-/// those that are known.
+/// Returns the first alternate setting of an interface with endpoints (of protocol `wanted`, if given), and
+/// its endpoints added to `known`.
 fn data_endpoints(
     configuration: &[u8],
     (data, wanted): (u8, Option<u8>),

@@ -1,4 +1,4 @@
-//! Frames of bulk transfers: in blocks for NCM, one in a transfer for ECM.
+//! Frames of bulk transfers: in blocks for NCM, one per transfer for ECM.
 
 use super::ntb::{Block, Channel, Cursor, Datagram, Packer};
 use super::status::BlockCounters;
@@ -10,14 +10,14 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::offload::complete_checksum;
 use std::sync::Arc;
 
-/// Bytes of an Ethernet header: the shortest frame that is one.
+/// Bytes of an Ethernet header, which is the shortest frame.
 pub(super) const SHORTEST: usize = 14;
 
-/// Takes frames out of bulk-in transfers.
+/// Parser of bulk-in transfers.
 pub(super) struct FrameReader {
-    /// Format of blocks; `None` for a frame in a transfer.
+    /// Format of blocks; `None` for one frame per transfer.
     pub(super) block: Option<Block>,
-    /// The longest frame that is accepted, in bytes, FCS excluded.
+    /// Maximum length of an accepted frame in bytes, FCS excluded.
     pub(super) longest: usize,
     pub(super) counters: Arc<BlockCounters>,
 }
@@ -56,7 +56,7 @@ impl Reader for FrameReader {
 }
 
 impl Cursor {
-    /// The frame of a transfer that holds one alone.
+    /// Returns the frame of a transfer that contains only one.
     fn only<'a>(&mut self, transfer: &'a [u8], shortest: usize) -> Option<Result<Datagram<'a>, Malformed>> {
         if self.is_at_end() || transfer.is_empty() {
             return None;
@@ -70,15 +70,15 @@ impl Cursor {
     }
 }
 
-/// Packs frames into bulk-out transfers.
+/// Packer of bulk-out transfers.
 #[derive(Default)]
 pub(super) struct FrameWriter {
-    /// Writes blocks; `None` for a frame in a transfer.
+    /// Writer of blocks; `None` for one frame per transfer.
     pub(super) packer: Option<Packer>,
 }
 
 impl Writer for FrameWriter {
-    /// A function can do nothing with a part of a block.
+    /// A function cannot use a part of a block.
     const WHOLE: bool = true;
 
     fn most_packets(&self, bytes: usize) -> usize {

@@ -1,4 +1,4 @@
-//! A CDC network function over the USB port: dialogues, notifications, shapes of transfers.
+//! A CDC network function on the USB port: dialogues, notifications, layout of transfers.
 
 use super::descriptor::NetworkFunction;
 use super::frames::{FrameReader, FrameWriter, SHORTEST};
@@ -13,9 +13,9 @@ use crate::usb::{HEADERS, Speed};
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// Speed of a function that has told none, in Mbit/s.
+/// Assumed link speed in Mbit/s if the function has reported none.
 const UNKNOWN_SPEED: u16 = 100;
-/// Most datagrams of a block, where the device has no limit of its own.
+/// Maximum number of datagrams of a block if the device has no limit.
 const MOST_DATAGRAMS: usize = 256;
 
 /// A CDC network function.
@@ -33,7 +33,7 @@ impl CdcFunction {
     }
 }
 
-/// Longest frame of a function, a tag included where it can carry one.
+/// Returns the maximum frame length of a function, including a tag if it fits.
 fn longest(found: &Found) -> usize {
     usize::from(found.function.longest.min(found.mtu + HEADERS))
 }
@@ -67,7 +67,7 @@ impl Function for CdcFunction {
         let longest = longest(found);
         let (receive_bytes, send_bytes) = match found.ntb {
             Some(ntb) => ((ntb.in_bytes as usize).next_multiple_of(packet), ntb.out_bytes as usize),
-            // Room for a byte more than the longest frame, so that a short packet ends every transfer.
+            // One byte more than the longest frame, so that a short packet ends every transfer.
             None => ((longest + 1).next_multiple_of(packet), longest),
         };
         Transfers { endpoints: found.function.endpoints, receive_bytes, send_bytes, longest }
@@ -90,7 +90,7 @@ impl Function for CdcFunction {
                 format: ntb.format,
                 has_crc: ntb.has_crc,
                 divisor,
-                // The remainder is that of what stands behind the Ethernet header (NCM 1.0, 3.3.4).
+                // The remainder applies to the bytes after the Ethernet header (NCM 1.0, 3.3.4).
                 remainder: (remainder + divisor - SHORTEST % divisor) % divisor,
                 alignment,
                 most_datagrams: if most == 0 { MOST_DATAGRAMS } else { most.min(MOST_DATAGRAMS) },
@@ -108,7 +108,7 @@ impl Function for CdcFunction {
         if link.up && link.speed == 0 {
             (link.speed, link.full_duplex) = (UNKNOWN_SPEED, true);
         }
-        // The device need not be asked: it has said all that it knows.
+        // No request is needed: the notification has the whole link state.
         false
     }
 

@@ -1,4 +1,4 @@
-//! Bringing a CDC network function up, as a numbered list, and putting it to rest (NCM 1.0, section 7.2).
+//! Bringing up and stopping a CDC network function, in numbered steps (NCM 1.0, section 7.2).
 
 use super::descriptor::{NetworkFunction, Subclass, capability};
 use super::ntb::Format;
@@ -22,7 +22,7 @@ const NTB32: u16 = 2;
 pub(super) struct Settings {
     pub(super) format: Option<Format>,
     pub(super) crc: bool,
-    /// Largest block in each direction.
+    /// Maximum block size in each direction, in bytes.
     pub(super) block_bytes: Option<u32>,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Wanted {
     pub(super) mtu: Option<u16>,
     pub(super) mac: Option<[u8; 6]>,
     pub(super) blocks: Settings,
-    /// Used when the function has no address of its own.
+    /// MAC address to use if the function has none.
     pub(super) random: [u8; 6],
 }
 
-/// Blocks of an NCM function.
+/// Block parameters of an NCM function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ntb {
     /// Width of the fields.
     pub format: Format,
-    /// Answer of the device.
+    /// The device's answer.
     pub parameters: NtbParameters,
-    /// Bytes of a block to the host, at most.
+    /// Maximum bytes of a block to the host.
     pub in_bytes: u32,
-    /// Bytes of a block to the device, at most.
+    /// Maximum bytes of a block to the device.
     pub out_bytes: u32,
     /// True if datagrams have checksums.
     pub has_crc: bool,
@@ -65,10 +65,10 @@ pub(super) struct Found {
 /// Reason why a function could not be brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
-    /// The device refused or failed a control request.
+    /// A control request was refused or failed.
     #[error("{0}; unplug the device and plug it in again")]
     Control(#[from] ControlError),
-    /// Parameters with which no frame can be sent.
+    /// The device's parameters leave no room for a frame.
     #[error("the device's NTB parameters are impossible: blocks of {in_bytes} bytes in and {out_bytes} out")]
     Parameters {
         /// Bytes of a block to the host.
@@ -76,10 +76,10 @@ pub enum InitError {
         /// Bytes of a block to the device.
         out_bytes: u32,
     },
-    /// A format that the device does not have.
+    /// The device does not support the format.
     #[error("the device has no {}", .0.name())]
     Format(Format),
-    /// An MTU that it cannot have.
+    /// The MTU is out of range.
     #[error("an MTU of {mtu}: the device has 68 to {largest}")]
     Mtu {
         /// Requested MTU.
@@ -99,33 +99,33 @@ pub(super) async fn bring_up(
 ) -> Result<Found, InitError> {
     let pipe = &pipe;
     let mtu = mtu_of(&function, &wanted)?;
-    // 1. The configuration, and no data: only then blocks may be negotiated.
+    // 1. The configuration is selected, without data: only then blocks may be negotiated.
     pipe.set_configuration(function.configuration).await?;
     pipe.set_interface(function.data, 0).await?;
-    // 2. Blocks.
+    // 2. Block parameters are negotiated.
     let ntb = match function.subclass {
         Subclass::Ncm => Some(negotiate(pipe, &function, &wanted.blocks, speed).await?),
         Subclass::Ecm | Subclass::Mbim => None,
     };
-    // 3. Its address.
+    // 3. The MAC address is determined.
     let mac = find_address(pipe, &function, &wanted).await?;
-    // 4. All frames, as a bridge needs them. A function without filters has nothing to say to that.
+    // 4. All frames are let through, as a bridge needs; a function without filters has no such request.
     let has_filter = function.capabilities & capability::PACKET_FILTER != 0;
     if function.subclass == Subclass::Ecm || has_filter {
         unless_refused(pipe.set(to_control(&function, SET_PACKET_FILTER, ALL_FRAMES, 0)).await)?;
     }
-    // 5. Data.
+    // 5. Data is enabled.
     pipe.set_interface(function.data, function.setting).await?;
     let quirks = quirks(identity.0, identity.1);
     Ok(Found { function, identity, mac, mtu, ntb, quirks })
 }
 
-/// Stops the flow of data.
+/// Stops the data flow.
 pub(super) async fn put_to_rest(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
     pipe.set_interface(function.data, 0).await
 }
 
-/// Asks for the status of the device, which says nothing of the link (USB 2.0, 9.4.5).
+/// Requests the device status, which is independent of the link (USB 2.0, 9.4.5).
 pub(super) async fn ask_status(pipe: Pipe) -> Result<(), ControlError> {
     let setup = Setup { kind: Setup::IN, request: 0, value: 0, index: 0, length: 2 };
     pipe.get(setup).await.map(drop)
@@ -145,7 +145,7 @@ fn to_control(function: &NetworkFunction, request: u8, value: u16, length: u16) 
     Setup { kind, request, value, index, length }
 }
 
-/// A request that a device may refuse.
+/// Ignores the refusal of an optional request.
 pub(super) fn unless_refused(result: Result<(), ControlError>) -> Result<(), ControlError> {
     match result {
         Err(ControlError::Failed(Status::Stall)) => Ok(()),
@@ -153,14 +153,14 @@ pub(super) fn unless_refused(result: Result<(), ControlError>) -> Result<(), Con
     }
 }
 
-/// Agrees on format, sizes and checksums.
+/// Negotiates format, sizes and checksums.
 pub(super) async fn negotiate(
     pipe: &Pipe,
     function: &NetworkFunction,
     wanted: &Settings,
     speed: Speed,
 ) -> Result<Ntb, InitError> {
-    // 2a. What the device can.
+    // 2a. The device's parameters are read.
     let length = u16::try_from(PARAMETER_BYTES).unwrap_or(u16::MAX);
     let answer = pipe.get(to_control(function, GET_NTB_PARAMETERS, 0, length)).await?;
     let found = answer.len();
@@ -170,12 +170,12 @@ pub(super) async fn negotiate(
     if in_bytes < SMALLEST_BLOCK || out_bytes < SMALLEST_BLOCK {
         return Err(InitError::Parameters { in_bytes, out_bytes });
     }
-    // 2b. Checksums.
+    // 2b. Checksums are set.
     let has_crc = wanted.crc && function.capabilities & capability::CRC_MODE != 0;
     if function.capabilities & capability::CRC_MODE != 0 {
         unless_refused(pipe.set(to_control(function, SET_CRC_MODE, u16::from(has_crc), 0)).await)?;
     }
-    // 2c. The format. A device with one alone need not know the request.
+    // 2c. The format is set. A device with only one format may lack the request.
     let format = choose_format(parameters.formats, wanted.format)?;
     if parameters.formats & NTB32 != 0 {
         let value = match format {
@@ -184,7 +184,7 @@ pub(super) async fn negotiate(
         };
         pipe.set(to_control(function, SET_NTB_FORMAT, value, 0)).await?;
     }
-    // 2d. Bytes of a block. The device begins with as many as it can.
+    // 2d. The block size is set. The device starts with its maximum.
     let usual = match speed {
         Speed::High => 16 * 1024,
         Speed::Super => 32 * 1024,
@@ -195,7 +195,7 @@ pub(super) async fn negotiate(
     if wanted_in != in_bytes {
         set_input_size(pipe, function, wanted_in).await?;
     }
-    // 2e. Frames as long as the function can carry.
+    // 2e. The frame length is set to the function's maximum.
     if function.capabilities & capability::MAX_DATAGRAM_SIZE != 0 {
         let setup = to_control(function, SET_MAX_DATAGRAM_SIZE, 0, 2);
         unless_refused(pipe.put(setup, &function.longest.to_le_bytes()).await)?;
@@ -205,7 +205,7 @@ pub(super) async fn negotiate(
 
 fn choose_format(formats: u16, wanted: Option<Format>) -> Result<Format, InitError> {
     let has = |format| match format {
-        // Every device has it (NCM 1.0, table 6-3).
+        // Every device supports it (NCM 1.0, table 6-3).
         Format::Ntb16 => formats & NTB16 != 0 || formats & NTB32 == 0,
         Format::Ntb32 => formats & NTB32 != 0,
     };
@@ -215,7 +215,7 @@ fn choose_format(formats: u16, wanted: Option<Format>) -> Result<Format, InitErr
 
 async fn set_input_size(pipe: &Pipe, function: &NetworkFunction, bytes: u32) -> Result<(), ControlError> {
     let [a, b, c, d] = bytes.to_le_bytes();
-    // The longer form has a limit of datagrams besides; 0 is none.
+    // The longer form also has a limit of datagrams; 0 is none.
     let data = [a, b, c, d, 0, 0, 0, 0];
     let length = if function.capabilities & capability::NTB_INPUT_SIZE_8 != 0 { 8 } else { 4 };
     pipe.put(to_control(function, SET_NTB_INPUT_SIZE, 0, length), &data[..usize::from(length)]).await
@@ -241,7 +241,7 @@ async fn find_address(
     Ok(own.unwrap_or(wanted.random))
 }
 
-/// The address in a string descriptor: twelve hexadecimal digits.
+/// Returns the MAC address in a string descriptor: twelve hexadecimal digits.
 pub(super) fn address_of(descriptor: &[u8]) -> Option<[u8; 6]> {
     let [length, STRING, text @ ..] = descriptor else { return None };
     let text = text.get(..usize::from(*length).checked_sub(2)?)?;

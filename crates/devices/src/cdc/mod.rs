@@ -1,19 +1,19 @@
 //! Network functions of the USB Communications Device Class, driven from user space: docks, phones, modems.
 //!
-//! | subclass | frames in a transfer |
+//! | subclass | frames per transfer |
 //! |---|---|
 //! | NCM ([`Subclass::Ncm`]) | many, in a block ([`ntb`]) |
 //! | ECM ([`Subclass::Ecm`]) | one |
 //! | MBIM ([`mbim`]) | many IP packets, in blocks |
 //!
-//! A user of [`usb`], which carries transfers; what is here is the class's own.
+//! The class-specific part of a port; [`usb`] carries the transfers.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `descriptor` `request` `ntb` | formats |
-//! | `quirks` | devices that need something else |
-//! | `init` `function` `frames` | the numbered list, dialogues, frames in transfers |
-//! | `status` | what a port shows of itself |
+//! | `quirks` | devices that deviate from the specification |
+//! | `init` `function` `frames` | bring-up in numbered steps, dialogues, frames in transfers |
+//! | `status` | published status of a port |
 //! | [`mbim`] | modems: control messages, sessions, packets without Ethernet |
 //! | `model` | a function in software |
 //!
@@ -50,35 +50,35 @@ use std::sync::atomic::AtomicBool;
 /// Options of opening a port.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Longest network packet; what the function can carry, up to 1500, if none is said.
+    /// MTU; `None` for the function's maximum, up to 1500.
     pub mtu: Option<u16>,
-    /// The address to use in place of the function's own.
+    /// MAC address to use instead of the function's own.
     pub mac: Option<[u8; 6]>,
-    /// Width of the fields of blocks; 16 bits where the device has them, if none is said.
+    /// Width of block fields; `None` for 16 bits if the device supports them.
     pub format: Option<Format>,
-    /// True if datagrams are to have checksums, where the device has them.
+    /// True to use datagram checksums if the device supports them.
     pub crc: bool,
-    /// Bytes of a block in each direction, at most; 16 KiB at high speed and 32 KiB at SuperSpeed, if none is said.
+    /// Maximum bytes of a block in each direction; `None` for 16 KiB at high speed and 32 KiB at SuperSpeed.
     pub block_bytes: Option<u32>,
-    /// Bulk-in URBs in flight.
+    /// Number of bulk-in URBs in flight.
     pub receive_urbs: Option<usize>,
-    /// Bulk-out URBs in flight.
+    /// Number of bulk-out URBs in flight.
     pub send_urbs: Option<usize>,
-    /// Packets that wait for a bulk-out URB, at most.
+    /// Maximum number of packets that wait for a bulk-out URB.
     pub pending: usize,
-    /// Threshold for returning URBs to the bus, and treatment of small packets.
+    /// Threshold for resubmitting URBs, and treatment of small packets.
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
-    /// C3: control messages have memory of their own and go before received data; off: they share the memory of
-    /// received transfers, first come, first served.
+    /// C3: control messages have memory of their own and are handled before received data; off: they share
+    /// the memory of received transfers, in order of arrival.
     pub own_control: bool,
-    /// Gives up opening when it is set.
+    /// Cancels opening when set.
     pub cancelled: Arc<AtomicBool>,
 }
 
 impl Default for Options {
-    /// Everything as the device has it, all techniques.
+    /// Returns the device's own values, and all techniques on.
     fn default() -> Self {
         Self {
             mtu: None,
@@ -111,7 +111,7 @@ impl Options {
         let packs = subclass != Subclass::Ecm && self.techniques.pending_queue;
         Settings {
             receive_urbs: urbs_within(self.receive_urbs, receive),
-            // With one packet in each, as many as the pending queue would hold.
+            // With one packet per URB, as many as the pending queue would hold.
             send_urbs: urbs_within(self.send_urbs, if packs { 4 } else { 64 }),
             pending: self.pending,
             receiving: self.receiving,
@@ -129,11 +129,11 @@ pub type OpenError = usb::OpenError<InitError>;
 pub struct Cdc {
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Longest network packet.
+    /// MTU.
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 
@@ -144,15 +144,15 @@ impl core::fmt::Debug for Cdc {
 }
 
 impl Cdc {
-    /// Checksums and segments are completed here.
+    /// Partial checksums are completed here in software; super-packets are not accepted.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: false };
 }
 
-/// Brings up `function` of the device of vendor and product `identity` behind `transport`. Frames come from
-/// the pools that the queue is polled with.
+/// Brings up `function` of the device with vendor ID and product ID `identity` behind `transport`. Frames are
+/// taken from the pools that the queue is polled with.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next.
+/// [`OpenError`], whose text names the remedy.
 pub fn open(
     transport: Box<dyn Transport>,
     function: NetworkFunction,

@@ -11,17 +11,17 @@ pub(super) const SET_PACKET_FILTER: u8 = 0x43;
 pub(super) const GET_NTB_PARAMETERS: u8 = 0x80;
 pub(super) const SET_NET_ADDRESS: u8 = 0x82;
 pub(super) const SET_NTB_FORMAT: u8 = 0x84;
-/// Sets the bytes of a block to the host, at most.
+/// Sets the maximum bytes of a block to the host.
 pub const SET_NTB_INPUT_SIZE: u8 = 0x86;
 pub(super) const SET_MAX_DATAGRAM_SIZE: u8 = 0x88;
 pub(super) const SET_CRC_MODE: u8 = 0x8a;
 
-/// All frames: promiscuous, all groups, own address, broadcast, listed groups (ECM 1.2, table 8).
+/// All frames: promiscuous, all multicast, own address, broadcast, listed groups (ECM 1.2, table 8).
 pub(super) const ALL_FRAMES: u16 = 0x1f;
 
 /// Bytes of the parameters.
 pub const PARAMETER_BYTES: usize = 28;
-/// Smallest block that a device must take and may be limited to (NCM 1.0, 6.2.1).
+/// Smallest block that a device must accept and may be limited to (NCM 1.0, 6.2.1).
 pub const SMALLEST_BLOCK: u32 = 2048;
 
 /// Answer to GET_NTB_PARAMETERS (NCM 1.0, table 6-3).
@@ -29,7 +29,7 @@ pub const SMALLEST_BLOCK: u32 = 2048;
 pub struct NtbParameters {
     /// Bit 0: 16 bits; bit 1: 32 bits.
     pub formats: u16,
-    /// Largest block to the host.
+    /// Maximum block to the host, in bytes.
     pub in_bytes: u32,
     /// Divisor of offsets in blocks to the host.
     pub in_divisor: u16,
@@ -37,7 +37,7 @@ pub struct NtbParameters {
     pub in_remainder: u16,
     /// Alignment of tables in blocks to the host.
     pub in_alignment: u16,
-    /// Largest block to the device.
+    /// Maximum block to the device, in bytes.
     pub out_bytes: u32,
     /// Divisor of offsets in blocks to the device.
     pub out_divisor: u16,
@@ -45,12 +45,12 @@ pub struct NtbParameters {
     pub out_remainder: u16,
     /// Alignment of tables in blocks to the device.
     pub out_alignment: u16,
-    /// Most datagrams of a block to the device; 0 for no limit.
+    /// Maximum number of datagrams of a block to the device; 0 for no limit.
     pub out_datagrams: u16,
 }
 
 impl NtbParameters {
-    /// Reads the answer; `None` when it is too short.
+    /// Parses the answer; `None` if it is too short.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PARAMETER_BYTES] = bytes.first_chunk()?;
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -69,7 +69,7 @@ impl NtbParameters {
         })
     }
 
-    /// Writes the answer.
+    /// Returns the answer's bytes.
     pub fn write(&self) -> [u8; PARAMETER_BYTES] {
         let mut bytes = [0; PARAMETER_BYTES];
         let length = u16::try_from(PARAMETER_BYTES).unwrap_or(u16::MAX);
@@ -91,8 +91,8 @@ impl NtbParameters {
         bytes
     }
 
-    /// Divisor, remainder and alignment of blocks to the device. Values that cannot be are those that the
-    /// specification has for a device without wishes, as Linux takes them.
+    /// Returns divisor, remainder and alignment of blocks to the device. Invalid values are replaced by the
+    /// specification's defaults, as in Linux.
     pub fn out_shape(&self) -> (usize, usize, usize) {
         let wise = |value: u16| value >= SMALLEST_ALIGNMENT && value.is_power_of_two();
         let within = |value: u16| if wise(value) { value } else { SMALLEST_ALIGNMENT };
@@ -110,18 +110,18 @@ pub(super) const SPEED_CHANGE: u8 = 0x2a;
 pub(super) const NOTIFICATION_BYTES: usize = 8;
 /// Request type of a notification: class, to an interface, to the host.
 pub(super) const NOTIFICATION: u8 = 0xa1;
-/// Bits of a second in a Mbit/s.
+/// Number of bit/s in a Mbit/s.
 const MEGABIT: u32 = 1_000_000;
 
-/// Puts notifications together whose data come in a transfer of their own.
+/// Joins notifications with data that arrives in a transfer of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notifications {
-    /// True if the data of a change of speed are to come.
+    /// True if the data of a speed change is to follow.
     awaits_speed: bool,
 }
 
 impl Notifications {
-    /// Takes an interrupt transfer into account; returns true if it said something of the link.
+    /// Handles an interrupt transfer; returns true if it was about the link.
     pub(super) fn take(&mut self, bytes: &[u8], link: &mut Link) -> bool {
         if core::mem::take(&mut self.awaits_speed) {
             return set_speed(bytes, link);
@@ -143,7 +143,7 @@ impl Notifications {
     }
 }
 
-/// Speeds to the host and to the device, in bits a second.
+/// Handles the speeds to the host and to the device, in bit/s.
 fn set_speed(data: &[u8], link: &mut Link) -> bool {
     let Some([a, b, c, d, e, f, g, h]) = data.first_chunk().copied() else { return false };
     let (down, up) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));

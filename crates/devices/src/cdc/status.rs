@@ -1,4 +1,4 @@
-//! Published status of a function, to be read from any thread.
+//! Published status of a function, readable from any thread.
 
 use super::descriptor::Subclass;
 use super::init::{Found, Ntb};
@@ -19,12 +19,12 @@ pub struct FunctionStatus {
     pub blocks: Arc<BlockCounters>,
 }
 
-/// Counters of transfers and what was in them.
+/// Counters of received blocks.
 #[derive(Debug, Default)]
 pub struct BlockCounters {
-    /// Datagrams that became packets.
+    /// Number of datagrams that became packets.
     pub datagrams: Counter,
-    /// Datagrams with a wrong checksum.
+    /// Number of datagrams with a wrong checksum.
     pub wrong_crc: Counter,
     faults: [Counter; Fault::ALL.len()],
 }
@@ -36,33 +36,33 @@ impl BlockCounters {
         }
     }
 
-    /// Blocks that could not be read to their end.
+    /// Returns the number of blocks that could not be parsed to their end.
     pub fn faults(&self, fault: Fault) -> u64 {
         Fault::ALL.iter().position(|&other| other == fault).map_or(0, |at| self.faults[at].get())
     }
 }
 
-/// Properties of a function that do not change.
+/// Constant properties of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Its subclass.
+    /// Subclass.
     pub subclass: Subclass,
-    /// Vendor and product of the device.
+    /// Vendor ID and product ID of the device.
     pub identity: (u16, u16),
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Longest frame, Ethernet header included, FCS excluded.
+    /// Maximum frame length in bytes, Ethernet header included, FCS excluded.
     pub longest: u16,
-    /// Its blocks, if it has any.
+    /// Its block parameters, if it uses blocks.
     pub ntb: Option<Ntb>,
 }
 
 /// Properties of an open port that seldom change.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Bus and address of the device, for people.
+    /// Bus and address of the device.
     pub place: String,
-    /// The bus; `None` before the port is open.
+    /// Speed of the bus; `None` before the port is open.
     pub bus: Option<Speed>,
     /// The link.
     pub link: Link,
@@ -82,7 +82,7 @@ impl FunctionStatus {
 }
 
 impl PortStatus {
-    /// Properties that seldom change.
+    /// Returns the properties that seldom change.
     pub fn facts(&self) -> Facts {
         let Connection { place, bus, link, closed } = self.connection();
         let function = *self.function.found.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,39 +1,39 @@
-//! The other side of a port's wire, capabilities of ports, and results of checks.
+//! The wire's far end, limits of ports, and results of checks.
 
 use core::time::Duration;
 
-/// The other side of a port's wire.
+/// The far end of a port's wire.
 pub trait Wire: Send {
-    /// Puts a frame on the wire towards the port; `false` when it is not taken.
+    /// Puts a frame on the wire towards the port; returns `false` if the wire refuses it.
     fn inject(&mut self, frame: &[u8]) -> bool;
 
     /// Takes the next frame that the port has sent.
     fn extract(&mut self) -> Option<Vec<u8>>;
 
-    /// Makes of a frame one that a link can carry which does not carry all frames.
+    /// Changes a frame into one that the link carries, for a link that does not carry every frame.
     fn dress(&self, _frame: &mut [u8]) {}
 
-    /// Waits until injected packets have reached the port, where that takes a while.
+    /// Waits until injected packets have reached the port, if that takes time.
     fn settle(&mut self) {}
 
-    /// Takes the device away from under the port; `false` when that cannot be done.
+    /// Removes the port's device; returns `false` if that is impossible.
     fn unplug(&mut self) -> bool {
         false
     }
 }
 
-/// Capabilities of a port, for the checks to ask no more.
+/// Limits of a port, which the checks respect.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The longest frame that it sends, in bytes, Ethernet header included, FCS excluded.
+    /// Maximum length of a sent frame in bytes, Ethernet header included, FCS excluded.
     pub longest: usize,
-    /// The longest frame that it receives.
+    /// Maximum length of a received frame in bytes.
     pub longest_received: usize,
-    /// True if it sends and receives packets of several frames.
+    /// True if the port sends and receives packets of several frames.
     pub chains: bool,
-    /// Frames that wait for the port without loss.
+    /// Number of frames that may wait for the port without loss.
     pub backlog: usize,
-    /// Time for which anything may take that must happen at all.
+    /// Time limit for each awaited event.
     pub patience: Duration,
 }
 

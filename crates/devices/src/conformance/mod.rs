@@ -1,16 +1,15 @@
 //! Duties of every driver to the datapath, as one suite of checks.
 //!
-//! A [`Fixture`] opens a fresh port with the other side of its wire; [`run`] opens one for each
-//! check and reports what the port owes. After every check the port is closed, its counters must
-//! add up, and every frame must be home.
+//! A [`Fixture`] opens a new port with the far end of its wire; [`run`] opens one for each check and reports the
+//! result. After every check the port is closed, its counters must add up, and every frame must be returned.
 //!
 //! | file | what is checked |
 //! |---|---|
 //! | `receiving` | budgets, batches, turns, order, memory that runs out |
-//! | `sending` | order, room, lengths, chains, frames that come back |
+//! | `sending` | order, room, lengths, chains, returned frames |
 //! | `sleeping` | arming, races, wake-ups, unplugging |
 //!
-//! The suite is worth what it catches: the tests of this crate run it on drivers that lie.
+//! The tests of this crate run the suite on faulty drivers, to show that it finds their faults.
 
 mod contract;
 mod receiving;
@@ -28,19 +27,19 @@ use polder_buffers::{Region, RegionOptions};
 
 /// Opens ports for the suite.
 pub trait Fixture {
-    /// Capabilities of the ports.
+    /// Returns the limits of the ports.
     fn limits(&self) -> Limits;
 
-    /// A fresh port that takes its frames from `region`, and the other side of its wire.
+    /// Opens a new port that takes its frames from `region`; returns it with the far end of its wire.
     ///
     /// # Errors
     /// The reason why there is none.
     fn open(&mut self, region: &Region) -> Result<(AnyQueue, Box<dyn Wire>), String>;
 }
 
-/// Slots of the region that each check works with.
+/// Number of slots of each check's region.
 const SLOTS: u32 = 2048;
-/// Bytes a slot.
+/// Bytes of a slot.
 const SLOT_BYTES: u32 = 2048;
 
 /// Result of one check.
@@ -48,14 +47,14 @@ const SLOT_BYTES: u32 = 2048;
 pub struct Outcome {
     /// The check.
     pub check: &'static str,
-    /// Passed, or why not.
+    /// Passed, or the reason why not.
     pub result: Result<(), Fault>,
 }
 
-/// Results of all checks. Printed, it has a line a check.
+/// Results of all checks. As text, one line per check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One outcome a check, in the order of [`checks`].
+    /// Outcomes in the order of [`checks`].
     pub outcomes: Vec<Outcome>,
 }
 
@@ -65,7 +64,7 @@ impl Report {
         self.broken().next().is_none()
     }
 
-    /// The checks that were broken.
+    /// Returns the broken checks.
     pub fn broken(&self) -> impl Iterator<Item = &'static str> + '_ {
         let broken = |outcome: &&Outcome| matches!(outcome.result, Err(Fault::Broken(_)));
         self.outcomes.iter().filter(broken).map(|outcome| outcome.check)
@@ -85,7 +84,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The names of all checks.
+/// Returns the names of all checks.
 pub fn checks() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
@@ -95,7 +94,7 @@ pub fn run(fixture: &mut dyn Fixture) -> Report {
     Report { outcomes: all().map(|check| run_one(check, fixture)).collect() }
 }
 
-/// Runs the check of that name on a port of `fixture`; `None` when there is none of that name.
+/// Runs the check named `name` on a port of `fixture`; `None` if there is no such check.
 pub fn run_check(name: &str, fixture: &mut dyn Fixture) -> Option<Outcome> {
     all().find(|check| check.0 == name).map(|check| run_one(check, fixture))
 }
@@ -115,8 +114,7 @@ fn try_one(check: fn(&mut Stand) -> Result<(), Fault>, fixture: &mut dyn Fixture
     let (queue, wire) = fixture.open(&region)?;
     let mut stand = Stand::new(&region, queue, wire, limits)?;
     let result = check(&mut stand);
-    // A port that fails the check is likely to count wrongly as well; the first fault is the one to
-    // report.
+    // A port that fails the check probably counts wrongly as well; the first fault is reported.
     let sums = if result.is_ok() { stand.counters_add_up() } else { Ok(()) };
     drop(stand);
     result?;

@@ -1,4 +1,4 @@
-//! Budgets, batches, turns, order, and memory that runs out.
+//! Checks of budgets, batches, turns, order, and memory that runs out.
 
 use super::contract::Fault;
 use super::stand::{Check, Stand, content, same};
@@ -104,7 +104,8 @@ fn drained_is_true(stand: &mut Stand) -> Result<(), Fault> {
         let sent = stand.frames(0..count);
         stand.inject(&sent)?;
         let mut came = Vec::new();
-        // More turns than frames: one that is out of budget for ever is as wrong as one that lies.
+        // More turns than frames: a port that is out of budget for ever is as wrong as one that reports
+        // falsely.
         for _ in 0..200 {
             let (turn, mut some) = stand.receive(64);
             came.append(&mut some);
@@ -137,7 +138,7 @@ fn exhaustion(stand: &mut Stand) -> Result<(), Fault> {
     let taken = core::iter::from_fn(|| stand.pool.take()).collect::<Vec<_>>();
     let burst = u32::try_from(stand.limits.backlog.min(200)).unwrap_or(200);
     stand.inject(&stand.frames(0..burst))?;
-    // Frames that the port had taken before may fill; then it counts or waits, and lives.
+    // Frames that the port had taken before may fill; then it counts drops or waits, and goes on.
     let mut batches = (0..20).map(|_| Batch::new()).collect::<Vec<_>>();
     for batch in &mut batches {
         let _ = stand.receive_into(&mut Budget::new(64), batch);
@@ -148,7 +149,7 @@ fn exhaustion(stand: &mut Stand) -> Result<(), Fault> {
     for frame in taken {
         stand.pool.release_frame(frame);
     }
-    // What was kept back comes now, or was counted as lost; then all is as before.
+    // Held packets arrive or were counted as lost; then all works as before.
     for _ in 0..20 {
         let _ = stand.receive(64);
     }

@@ -1,10 +1,10 @@
-//! Order, room, lengths, chains, and frames that come back.
+//! Checks of order, room, lengths, chains, and returned frames.
 
 use super::contract::Fault;
 use super::stand::{Check, Stand, content, same};
 use polder_buffers::{BATCH, Batch, Packet};
 
-/// Byte that differs between packets that share the others.
+/// Offset of the byte that differs between packets with shared bytes.
 const MARK: usize = 38;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -114,7 +114,7 @@ fn shared_bytes_leave(stand: &mut Stand) -> Result<(), Fault> {
     let mut batch = Batch::new();
     for number in 1..4 {
         let mut other = first.share(40, &mut stand.pool).ok_or("no frame".to_owned())?;
-        // A byte behind the headers of link and network tells them apart.
+        // A byte behind the link and network headers distinguishes them.
         other.bytes_mut()[MARK] = number;
         let mut bytes = sent[0].clone();
         bytes[MARK] = number;
@@ -143,7 +143,7 @@ fn long_chain(stand: &mut Stand) -> Result<(), Fault> {
 }
 
 fn frames_come_back(stand: &mut Stand) -> Result<(), Fault> {
-    // More packets than the region has slots: it works if frames return alone.
+    // More packets than the region has slots: this works only if frames return.
     let rounds = stand.pool.region().slots() / 64 + 4;
     for round in 0..rounds {
         let some = stand.frames(round * 64..(round + 1) * 64);

@@ -1,4 +1,4 @@
-//! Arming, races, wake-ups, unplugging.
+//! Checks of arming, races, wake-ups, unplugging.
 
 use super::contract::{Fault, Wire};
 use super::stand::{Check, Stand, dressed, same, within};
@@ -16,10 +16,10 @@ pub(super) const CHECKS: &[Check] = &[
     ("closing loses no frame", closing),
 ];
 
-/// Rounds of the search for lost wake-ups.
+/// Number of rounds of the search for lost wake-ups.
 const ROUNDS: u32 = 1500;
 
-/// Receives until the port is drained and waits; what came meanwhile is returned.
+/// Receives until the port is drained and armed; returns the frames received meanwhile.
 fn sleep_ready(stand: &mut Stand) -> Result<Vec<Vec<u8>>, String> {
     let mut came = Vec::new();
     let waiting = within(stand.limits.patience, || {
@@ -30,7 +30,7 @@ fn sleep_ready(stand: &mut Stand) -> Result<Vec<Vec<u8>>, String> {
     if waiting { Ok(came) } else { Err("an idle port never waits".to_owned()) }
 }
 
-/// True if the event of the port is readable within `limit`; `None` when it has none.
+/// True if the port's event becomes readable within `limit`; `None` if it has no event.
 fn is_readable(stand: &Stand, limit: Duration) -> Option<bool> {
     let event = stand.queue.rx.event()?;
     let mut look = [PollFd::new(&event, PollFlags::IN)];
@@ -52,7 +52,7 @@ fn arm_is_raced(stand: &mut Stand) -> Result<(), Fault> {
         sleep_ready(stand)?;
         let sent = stand.frames(round..round + 1);
         stand.inject(&sent)?;
-        // Asked again although it waits already, as a worker does that looked and found nothing.
+        // Armed again although it waits already, like a worker that checked and found nothing.
         if stand.queue.rx.arm() != Armed::Raced {
             return Err(Fault::Broken("waiting while a frame is there".to_owned()));
         }
@@ -77,8 +77,8 @@ fn armed_wakes(stand: &mut Stand) -> Result<(), Fault> {
     idle_waits(stand)
 }
 
-/// One thread sends a frame at a time, at moments that move over the whole of receive and arm; the
-/// port must never sleep on one of them.
+/// Sends frames one at a time from another thread, at moments that sweep over receive and arm; the port must
+/// not sleep while a frame waits.
 fn no_wake_up_lost(stand: &mut Stand) -> Result<(), Fault> {
     if stand.queue.rx.event().is_none() {
         return Err(Fault::Skipped("the port has no event"));
@@ -88,7 +88,7 @@ fn no_wake_up_lost(stand: &mut Stand) -> Result<(), Fault> {
     let result = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send_one_by_one(&mut *wire, &received));
         let result = receive_one_by_one(stand, &received);
-        // Lets the sender end also when the port has failed.
+        // Ends the sender also if the port has failed.
         received.store(u32::MAX, Ordering::Release);
         let sent = sender.join().map_err(|_| "the sender panicked".to_owned());
         result.and(sent.and_then(|sent| sent))
@@ -143,7 +143,7 @@ fn spin(turns: u32) {
     (0..turns).for_each(|_| core::hint::spin_loop());
 }
 
-/// Stands in for a wire that another thread has.
+/// Placeholder for a wire that another thread uses.
 struct Unused;
 
 impl Wire for Unused {
@@ -184,7 +184,7 @@ fn unplugged(stand: &mut Stand) -> Result<(), Fault> {
     Err(Fault::Broken(format!("after unplugging: {armed:?}, {turn:?}")))
 }
 
-/// Leaves frames everywhere; the suite counts them when the port is closed.
+/// Leaves frames in every place; the suite counts them when the port is closed.
 fn closing(stand: &mut Stand) -> Result<(), Fault> {
     stand.inject(&stand.frames(0..30))?;
     let _ = stand.receive(10);

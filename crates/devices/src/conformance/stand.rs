@@ -1,4 +1,4 @@
-//! A port, its wire and its memory, with an account of the packets.
+//! A port under test with its wire and memory, and a count of its packets.
 
 use super::contract::{Fault, Limits, Wire};
 use crate::AnyQueue;
@@ -7,10 +7,10 @@ use polder_buffers::{Batch, Packet, Pool, Region};
 use polder_datapath::port::{Budget, Turn};
 use std::time::Instant;
 
-/// Polling interval of conditions that take a while.
+/// Polling interval of awaited conditions.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// One check: what it is called, and what it does with a fresh port.
+/// One check: its name, and its function on a new port.
 pub(super) type Check = (&'static str, fn(&mut Stand) -> Result<(), Fault>);
 
 /// A port under test.
@@ -19,14 +19,14 @@ pub struct Stand {
     pub(super) wire: Box<dyn Wire>,
     pub(super) pool: Pool,
     pub(super) limits: Limits,
-    /// Packets that came out of `receive`.
+    /// Number of packets that `receive` returned.
     delivered: u64,
-    /// Packets that `transmit` took.
+    /// Number of packets that `transmit` took.
     taken: u64,
 }
 
 impl Stand {
-    /// Lets the port fill its rings, as a worker does with its first turn.
+    /// Lets the port fill its rings, as a worker does in its first turn.
     pub(super) fn new(
         region: &Region,
         queue: AnyQueue,
@@ -39,7 +39,7 @@ impl Stand {
         if frames.is_empty() { Ok(stand) } else { Err("a fresh port received something".to_owned()) }
     }
 
-    /// One turn with a fresh batch; returns the frames received.
+    /// Runs one turn with an empty batch; returns the frames received.
     pub(super) fn receive(&mut self, budget: u32) -> (Turn, Vec<Vec<u8>>) {
         let mut batch = Batch::new();
         let turn = self.receive_into(&mut Budget::new(budget), &mut batch);
@@ -48,7 +48,7 @@ impl Stand {
         (turn, frames)
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub(super) fn receive_into(&mut self, budget: &mut Budget, batch: &mut Batch) -> Turn {
         let before = batch.len();
         let turn = self.queue.rx.receive(budget, batch, &mut self.pool);
@@ -56,7 +56,7 @@ impl Stand {
         turn
     }
 
-    /// Turns until `count` frames have come; more are an error, as is waiting for too long.
+    /// Runs turns until `count` frames have arrived; more frames are an error, and so is a timeout.
     pub(super) fn receive_all(&mut self, count: usize) -> Result<Vec<Vec<u8>>, String> {
         let mut frames = Vec::new();
         within(self.limits.patience, || {
@@ -71,7 +71,7 @@ impl Stand {
         }
     }
 
-    /// Injects frames; an error when the wire does not take one.
+    /// Injects frames; an error if the wire refuses a frame.
     pub(super) fn inject(&mut self, frames: &[Vec<u8>]) -> Result<(), String> {
         for (index, frame) in frames.iter().enumerate() {
             if !self.wire.inject(frame) {
@@ -82,22 +82,22 @@ impl Stand {
         Ok(())
     }
 
-    /// A packet with the bytes of `frame`.
+    /// Returns a packet with the bytes of `frame`.
     pub(super) fn packet(&mut self, frame: &[u8]) -> Result<Packet, String> {
         Packet::copy_from(frame, &mut self.pool).ok_or_else(|| "no free frame for a packet".to_owned())
     }
 
-    /// Frame `number`, as the port's link has frames.
+    /// Returns frame `number`, valid for the port's link.
     pub(super) fn frame(&self, number: u32, length: usize) -> Vec<u8> {
         dressed(&*self.wire, number, length)
     }
 
-    /// Frames `numbers`, of lengths that differ.
+    /// Returns the frames `numbers`, of different lengths.
     pub(super) fn frames(&self, numbers: core::ops::Range<u32>) -> Vec<Vec<u8>> {
         numbers.map(|number| self.frame(number, 60 + (number as usize * 131) % 1400)).collect()
     }
 
-    /// A batch with the bytes of `frames`, at most 64.
+    /// Returns a batch with the bytes of `frames`, at most 64.
     pub(super) fn batch(&mut self, frames: &[Vec<u8>]) -> Result<Batch, String> {
         let mut batch = Batch::new();
         for frame in frames {
@@ -107,7 +107,7 @@ impl Stand {
         Ok(batch)
     }
 
-    /// Hands `batch` to the port, which takes the packets that it has room for, and reclaims.
+    /// Passes `batch` to the port, which takes the packets that it has room for, and reclaims.
     pub(super) fn transmit(&mut self, batch: &mut Batch) -> Turn {
         let before = batch.len();
         self.queue.tx.transmit(batch, &mut self.pool);
@@ -115,7 +115,7 @@ impl Stand {
         self.queue.tx.reclaim(&mut self.pool)
     }
 
-    /// Hands `batch` to the port until all was taken.
+    /// Passes `batch` to the port until all packets were taken.
     pub(super) fn transmit_all(&mut self, batch: &mut Batch) -> Result<(), String> {
         let done = within(self.limits.patience, || {
             let _ = self.transmit(batch);
@@ -124,7 +124,7 @@ impl Stand {
         if done { Ok(()) } else { Err(format!("{} packets were never taken", batch.len())) }
     }
 
-    /// Frames that the port has sent, until `count` have come.
+    /// Returns the first `count` frames that the port has sent.
     pub(super) fn extract(&mut self, count: usize) -> Result<Vec<Vec<u8>>, String> {
         let mut frames = Vec::new();
         within(self.limits.patience, || {
@@ -168,7 +168,7 @@ impl Stand {
     }
 }
 
-/// All bytes of a packet.
+/// Returns all bytes of a packet.
 pub(super) fn content(packet: &Packet) -> Vec<u8> {
     packet.segments().flatten().copied().collect()
 }
@@ -181,7 +181,7 @@ pub(super) fn all_home(region: &Region, patience: Duration) -> Result<(), String
     Err(format!("{} of {} frames came home", region.home(), region.slots()))
 }
 
-/// Frame number `number` of `length` bytes, unlike every other.
+/// Returns frame number `number` of `length` bytes, different from every other.
 pub(super) fn dressed(wire: &dyn Wire, number: u32, length: usize) -> Vec<u8> {
     let mut frame = plain(number, length);
     wire.dress(&mut frame);
@@ -196,7 +196,7 @@ fn plain(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Checks that the packets that came are those that were sent, in order.
+/// Checks that the received packets are the sent packets, in order.
 pub(super) fn same(came: &[Vec<u8>], sent: &[Vec<u8>]) -> Result<(), String> {
     let differs = came.iter().zip(sent).position(|(came, sent)| came != sent);
     if let Some(index) = differs {
@@ -210,7 +210,7 @@ pub(super) fn same(came: &[Vec<u8>], sent: &[Vec<u8>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Calls `done` until it says so; whether it did before the time was over.
+/// Calls `done` until it returns true; returns `false` on a timeout.
 #[expect(
     clippy::disallowed_methods,
     reason = "a check of a device ends by the clock; nothing here is a datapath"

@@ -8,12 +8,12 @@ use crate::pci::{ALL_ONES, Registers};
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// Time between two looks at a register that is waited for.
+/// Interval at which an awaited register is read.
 const PAUSE: Nanos = Nanos(50_000);
-/// Looks at a register before it is given up: 50 ms.
+/// Number of readings before waiting is given up: 50 ms.
 const LOOKS: u32 = 1000;
 
-/// Reason why the device did not do what it was asked for.
+/// Reason why an operation of the device failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// All registers read as ones.
@@ -65,7 +65,7 @@ impl Access {
         self.0.pause(time);
     }
 
-    /// True if the device does not answer any more. `STATUS` has reserved bits that read as zeros.
+    /// True if the device does not answer. `STATUS` has reserved bits that read as zeros.
     pub(super) fn is_gone(&self) -> bool {
         self.read(STATUS) == ALL_ONES
     }
@@ -93,19 +93,19 @@ impl Access {
     /// Resets the device (13.4.1, 14.7); the PHY keeps its link.
     pub(super) fn reset(&self) -> Result<(), AccessError> {
         self.modify(CTRL, 0, super::regs::ctrl::RESET);
-        // Registers must not be read for a microsecond, and the EEPROM is loaded by itself within some.
+        // Registers must not be read for a microsecond; the device loads the EEPROM meanwhile.
         self.pause(RESET);
         self.until(CTRL, super::regs::ctrl::RESET, 0).map(drop)
     }
 
-    /// A word of the EEPROM (13.4.4).
+    /// Returns a word of the EEPROM (13.4.4).
     pub(super) fn read_eeprom(&self, address: u32) -> Result<u16, AccessError> {
         self.write(EERD, address << EERD_ADDRESS_SHIFT | eerd::START);
         let value = self.until(EERD, eerd::DONE, eerd::DONE)?;
         Ok(low_half(value >> EERD_DATA_SHIFT))
     }
 
-    /// All words that the checksum covers, and true if it is right (5.6).
+    /// Returns all words that the checksum covers, and true if the checksum is right (5.6).
     pub(super) fn read_whole_eeprom(&self) -> Result<([u16; EEPROM_WORDS as usize], bool), AccessError> {
         let mut words = [0; EEPROM_WORDS as usize];
         for (address, word) in (0..).zip(&mut words) {
@@ -115,12 +115,12 @@ impl Access {
         Ok((words, sum == EEPROM_SUM))
     }
 
-    /// Begins to read a register of the PHY.
+    /// Starts to read a register of the PHY.
     pub(super) fn ask_phy(&self, number: u32) {
         self.write(MDIC, mdic::READ | PHY_ADDRESS << MDIC_PHY_SHIFT | number << MDIC_REGISTER_SHIFT);
     }
 
-    /// The answer of the PHY, if it is there.
+    /// Returns the answer of the PHY, if it has arrived.
     pub(super) fn phy_answer(&self) -> Option<Result<u16, AccessError>> {
         let value = self.read(MDIC);
         if value == ALL_ONES {
@@ -147,7 +147,7 @@ impl Access {
     }
 }
 
-/// Time after a reset in which the device is left alone (14.7: the EEPROM is read in less than 2 ms).
+/// Wait after a reset (14.7: the EEPROM is read in less than 2 ms).
 const RESET: Nanos = Nanos::from_millis(3);
 
 fn low_half(value: u32) -> u16 {

@@ -1,7 +1,7 @@
-//! Descriptors, once for the driver and the model: two words of 64 bits each.
+//! Descriptors, defined once for driver and model: two words of 64 bits each.
 //!
-//! The first word of a descriptor with data is a buffer's I/O address; this file has the second words, and both
-//! words of a context. A second word is read at once, so that its fields are of one moment.
+//! The first word of a descriptor with data is a buffer's I/O address; this file has the second words, and
+//! both words of a context. A second word is read in one load, so that its fields are consistent.
 //!
 //! Source: 8254x SDM, 3.2.3 (receive), 3.3.3 (legacy transmit), 3.3.6 (context), 3.3.7 (data).
 
@@ -20,13 +20,13 @@ pub mod rx_status {
     pub const DONE: u8 = 0x01;
     /// The frame ends here.
     pub const END: u8 = 0x02;
-    /// No checksum was looked at.
+    /// No checksum was checked.
     pub const NO_CHECKSUM: u8 = 0x04;
-    /// A tag has been taken off.
+    /// A tag has been removed.
     pub const VLAN: u8 = 0x08;
-    /// A checksum of TCP or UDP was looked at.
+    /// The TCP or UDP checksum was checked.
     pub const TRANSPORT: u8 = 0x20;
-    /// A checksum of an IPv4 header was looked at.
+    /// The IPv4 header checksum was checked.
     pub const IP: u8 = 0x40;
 }
 
@@ -34,52 +34,52 @@ pub mod rx_status {
 pub mod rx_error {
     /// The frame was damaged on the wire: FCS, symbol, sequence, carrier extension, data.
     pub const DAMAGED: u8 = 0x01 | 0x02 | 0x04 | 0x10 | 0x80;
-    /// A checksum of TCP or UDP is wrong.
+    /// The TCP or UDP checksum is wrong.
     pub const TRANSPORT: u8 = 0x20;
-    /// A checksum of an IPv4 header is wrong.
+    /// The IPv4 header checksum is wrong.
     pub const IP: u8 = 0x40;
 }
 
 impl RxWord {
-    /// A word of these fields.
+    /// Creates a word of these fields.
     pub fn new(length: u16, status: u8, errors: u8, tag: u16) -> Self {
         let word = u64::from(status) << 32 | u64::from(errors) << 40 | u64::from(tag) << 48;
         Self(word | u64::from(length))
     }
 
-    /// Bytes in this buffer.
+    /// Returns the number of bytes in this buffer.
     #[inline(always)]
     pub fn length(self) -> u16 {
         let [low, high, ..] = self.0.to_le_bytes();
         u16::from_le_bytes([low, high])
     }
 
-    /// Status bits.
+    /// Returns the status bits.
     #[inline(always)]
     pub fn status(self) -> u8 {
         self.0.to_le_bytes()[4]
     }
 
-    /// Error bits.
+    /// Returns the error bits.
     #[inline(always)]
     pub fn errors(self) -> u8 {
         self.0.to_le_bytes()[5]
     }
 
-    /// The tag that was taken off.
+    /// Returns the removed tag.
     #[inline(always)]
     pub fn tag(self) -> u16 {
         let [.., low, high] = self.0.to_le_bytes();
         u16::from_le_bytes([low, high])
     }
 
-    /// True if the device has written it back.
+    /// True if the device has written the descriptor back.
     #[inline(always)]
     pub fn is_done(self) -> bool {
         self.status() & rx_status::DONE != 0
     }
 
-    /// True if the frame ends here.
+    /// True if the frame ends in this buffer.
     #[inline(always)]
     pub fn is_end(self) -> bool {
         self.status() & rx_status::END != 0
@@ -92,13 +92,13 @@ pub mod tx_command {
     pub const END: u64 = 0x01 << 24;
     /// The device appends the FCS.
     pub const INSERT_FCS: u64 = 0x02 << 24;
-    /// The packet is cut into segments (data and context).
+    /// The packet is segmented (data and context).
     pub const SEGMENT: u64 = 0x04 << 24;
-    /// The device reports when it is done with this descriptor.
+    /// The device reports completion of this descriptor.
     pub const REPORT: u64 = 0x08 << 24;
     /// A data or context descriptor.
     pub const EXTENDED: u64 = 0x20 << 24;
-    /// A tag is put in (legacy and data).
+    /// A tag is inserted (legacy and data).
     pub const VLAN: u64 = 0x40 << 24;
     /// The packet is TCP (context).
     pub const TCP: u64 = 0x01 << 24;
@@ -110,35 +110,35 @@ pub mod tx_command {
 pub const TX_TYPE: u64 = 0xf << 20;
 /// Type of a data descriptor.
 pub const TX_DATA: u64 = 1 << 20;
-/// Status: the device is done.
+/// Status: the descriptor is completed.
 pub const TX_DONE: u64 = 1 << 32;
-/// Options of a data descriptor: the IPv4 header's checksum is put in.
+/// Option of a data descriptor: the IPv4 header checksum is inserted.
 pub const TX_INSERT_IP: u64 = 1 << 40;
-/// Options of a data descriptor: the transport checksum is put in.
+/// Option of a data descriptor: the transport checksum is inserted.
 pub const TX_INSERT_TRANSPORT: u64 = 2 << 40;
 /// Length field of a legacy descriptor.
 pub const TX_LEGACY_LENGTH: u64 = 0xffff;
 /// Length field of a data or context descriptor.
 pub const TX_LENGTH: u64 = 0xf_ffff;
 
-/// Places of checksums, and measures of segments (3.3.6). All places are bytes from the start of the frame.
+/// Offsets of checksums, and segment sizes (3.3.6). All offsets are in bytes from the start of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// Start of the IPv4 header.
     pub ip_start: u8,
-    /// Place of its checksum.
+    /// Offset of the IPv4 checksum.
     pub ip_field: u8,
-    /// Its last byte.
+    /// Offset of the IPv4 header's last byte.
     pub ip_end: u16,
     /// Start of the transport header.
     pub transport_start: u8,
-    /// Place of its checksum.
+    /// Offset of the transport checksum.
     pub transport_field: u8,
-    /// Payload bytes of a segment; 0 for a packet that is not cut.
+    /// Payload bytes of a segment; 0 for a packet that is not segmented.
     pub segment: u16,
-    /// Bytes of all headers of a packet that is cut.
+    /// Bytes of all headers of a super-packet.
     pub headers: u8,
-    /// Payload bytes of a packet that is cut.
+    /// Payload bytes of a super-packet.
     pub payload: u32,
     /// True for IPv4.
     pub is_ipv4: bool,
@@ -147,7 +147,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The two words of the descriptor.
+    /// Returns the two words of the descriptor.
     pub fn words(&self) -> [u64; 2] {
         let first = u64::from(self.ip_start)
             | u64::from(self.ip_field) << 8
@@ -162,7 +162,7 @@ impl Context {
         [first, second]
     }
 
-    /// The context of two words.
+    /// Parses two words.
     pub fn parse([first, second]: [u64; 2]) -> Self {
         let [ip_start, ip_field, end_low, end_high, transport_start, transport_field, ..] =
             first.to_le_bytes();

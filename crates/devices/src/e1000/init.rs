@@ -1,4 +1,4 @@
-//! Bringing the device up: the manual's chapter 14, step by step.
+//! Bringing the device up, following the manual's chapter 14.
 
 use super::access::{Access, AccessError};
 use super::desc::DESCRIPTOR_BYTES;
@@ -14,18 +14,18 @@ use super::ring::Ring;
 use crate::pci::ALL_ONES;
 use polder_datapath::units::Nanos;
 
-/// Time in which transfers that are under way end (14.7).
+/// Time in which pending transfers end (14.7).
 const TRANSFERS: Nanos = Nanos::from_millis(2);
-/// Packet buffer for receiving, in KiB, of 64.
+/// Part of the 64 KiB packet buffer for receiving, in KiB.
 const RECEIVE_KIB: u32 = 48;
-/// The same with frames longer than 1522 bytes, of which a whole one has to fit the rest.
+/// Part for receiving with frames longer than 1522 bytes: the rest has to hold a whole frame.
 const RECEIVE_KIB_LONG: u32 = 40;
 /// Time of a pause frame, in units of 512 bit times.
 const PAUSE_TIME: u32 = 0xffff;
 /// Address, type and tag of pause frames (13.4.10 to 13.4.12; IEEE 802.3, 31B).
 const PAUSE_ADDRESS: [u32; 2] = [0x00c2_8001, 0x0100];
 const PAUSE_TYPE: u32 = 0x8808;
-/// Sends begin at the pause levels with a frame on the way from either side.
+/// Reserve of the packet buffer above the pause level, for frames in flight from either side, in bytes.
 const PAUSE_SPARE: u32 = 2 * 1024;
 const TAG_TYPE: u32 = 0x8100;
 
@@ -54,7 +54,7 @@ pub struct Found {
 /// Reason why a device could not be brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
-    /// It does not do what it is asked for.
+    /// An access to the device failed.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The EEPROM is damaged.
@@ -62,26 +62,26 @@ pub enum InitError {
         "the EEPROM's checksum is wrong, so its MAC address is not to be believed; set `mac` for the port"
     )]
     EepromChecksum,
-    /// The EEPROM has no address that a station can have.
+    /// The EEPROM has no valid unicast address.
     #[error("the EEPROM has no valid MAC address; set `mac` for the port")]
     NoAddress,
 }
 
-/// Resets the device and finds out what it is (14.3).
+/// Resets the device and reads its properties (14.3).
 pub(super) fn bring_up(access: &Access, options: &Options) -> Result<Found, InitError> {
-    // 1. Is it there at all?
+    // 1. The device must answer.
     if access.is_gone() {
         return Err(AccessError::Gone.into());
     }
-    // 2. Interrupts off, nothing on its way, reset (14.7), interrupts off again.
+    // 2. Interrupts and transfers are stopped, the device is reset (14.7), and interrupts are masked again.
     stop(access);
     access.reset()?;
     access.write(IMC, ALL_ONES);
-    // 3. The EEPROM: the address, behind a checksum over all (5.6).
+    // 3. The EEPROM is read: the address, and a checksum over all words (5.6).
     let (words, eeprom_is_good) = access.read_whole_eeprom()?;
     let (mac, mac_source) =
         find_address(options.mac, words[..3].try_into().unwrap_or_default(), eeprom_is_good)?;
-    // 4. Speed and duplex follow the PHY; tags are taken off if that was asked for (14.3).
+    // 4. Speed and duplex follow the PHY; tags are removed if that was asked for (14.3).
     let cleared = ctrl::INVERT_LOSS
         | ctrl::FORCE_SPEED
         | ctrl::FORCE_DUPLEX
@@ -92,16 +92,17 @@ pub(super) fn bring_up(access: &Access, options: &Options) -> Result<Found, Init
     let tags = if options.vlan_offload { ctrl::VLAN_MODE } else { 0 };
     access.modify(CTRL, cleared, ctrl::SET_LINK_UP | ctrl::AUTO_SPEED | tags);
     access.write(VET, TAG_TYPE);
-    // 5. Flow control: levels of the packet buffer (13.4.10 and following).
+    // 5. Flow control: levels of the packet buffer are set (13.4.10 and following).
     set_flow_control(access, options);
-    // 6. Addresses (13.5).
+    // 6. Addresses are set (13.5).
     set_addresses(access, mac, &options.receive);
     // 7. The PHY negotiates.
     let phy = start_phy(access, options.flow_control)?;
     Ok(Found { mac, mac_source, eeprom_is_good, phy })
 }
 
-/// Sets the receive ring up and lets the receiver work (14.4). Its tail is at 0: no descriptor is the device's.
+/// Sets up the receive ring and enables the receiver (14.4). Its tail is at 0: the device has no descriptor
+/// yet.
 pub(super) fn start_receiving(access: &Access, ring: &Ring, layout: Layout, options: &Options) {
     let [low, high] = halves(ring.io_address());
     access.write(RDBAL, low);
@@ -109,7 +110,7 @@ pub(super) fn start_receiving(access: &Access, ring: &Ring, layout: Layout, opti
     access.write(RDLEN, bytes(ring));
     access.write(RDH, 0);
     access.write(RDT, 0);
-    // Frames are reported at once: the throttle is what gathers interrupts.
+    // Frames are reported at once: only the throttle delays interrupts.
     access.write(RDTR, 0);
     access.write(RADV, 0);
     access.write(RXDCTL, RXDCTL_AT_ONCE);
@@ -126,7 +127,7 @@ pub(super) fn start_receiving(access: &Access, ring: &Ring, layout: Layout, opti
     access.write(RCTL, control);
 }
 
-/// Sets the transmit ring up and lets the sender work (14.5).
+/// Sets up the transmit ring and enables the transmitter (14.5).
 pub(super) fn start_sending(access: &Access, ring: &Ring) {
     let [low, high] = halves(ring.io_address());
     access.write(TDBAL, low);
@@ -141,7 +142,7 @@ pub(super) fn start_sending(access: &Access, ring: &Ring) {
     access.write(TCTL, tctl::ENABLE | tctl::PAD_SHORT | tctl::COLLISIONS | tctl::DISTANCE);
 }
 
-/// Puts the device to rest: no interrupt, nothing received or sent, no transfer under way.
+/// Stops the device: no interrupts, no receiving and sending, no pending transfers.
 pub(super) fn stop(access: &Access) {
     access.write(IMC, ALL_ONES);
     access.write(RCTL, 0);
@@ -174,14 +175,15 @@ fn set_flow_control(access: &Access, options: &Options) {
     access.write(FCAH, PAUSE_ADDRESS[1]);
     access.write(FCT, PAUSE_TYPE);
     access.write(FCTTV, PAUSE_TIME);
-    // A frame that is being received and one that the partner had begun have room above the upper level.
+    // A frame being received, and one that the partner has started, have room above the upper level.
     let longest = u32::from(options.mtu) + OVERHEAD;
     let high = (kib * 1024).saturating_sub(2 * longest + PAUSE_SPARE) & !7;
     access.write(FCRTH, if options.flow_control { high } else { 0 });
     access.write(FCRTL, if options.flow_control { (high / 2) & !7 } else { 0 });
 }
 
-/// Writes all receive addresses, the multicast table and the VLAN filter: a reset leaves them undefined (14.4).
+/// Writes all receive addresses, the multicast table and the VLAN filter, which a reset leaves undefined
+/// (14.4).
 fn set_addresses(access: &Access, own: [u8; 6], filter: &ReceiveFilter) {
     let addresses: &[[u8; 6]] = match filter {
         ReceiveFilter::All => &[],
@@ -210,12 +212,12 @@ fn unicast(addresses: &[[u8; 6]]) -> impl Iterator<Item = [u8; 6]> + '_ {
     addresses.iter().copied().filter(|mac| mac[0] & 1 == 0)
 }
 
-/// Unicast addresses that find a place beside the own one.
+/// Returns the number of unicast addresses with an exact filter, besides the port's own address.
 fn perfect(addresses: &[[u8; 6]]) -> usize {
     unicast(addresses).count().min(ADDRESSES as usize - 1)
 }
 
-/// Bit of a group in the multicast table: bits 47 to 36 of the address (13.5.1, offset 0).
+/// Returns the bit of a group in the multicast table: bits 47 to 36 of the address (13.5.1, offset 0).
 pub(super) fn hash(mac: [u8; 6]) -> u16 {
     (u16::from(mac[4]) >> 4 | u16::from(mac[5]) << 4) & 0xfff
 }

@@ -1,28 +1,28 @@
-//! The link: watched without waiting, a register of the PHY at a time.
+//! The link: checked without waiting, one PHY register at a time.
 //!
-//! A change is noticed by its interrupt. Speed and duplex are in the device's status; whether pause frames are
-//! sent and obeyed follows from both sides' abilities (IEEE 802.3, 28B.3), which the PHY has.
+//! An interrupt reports a change. Speed and duplex are in the device's status; the use of pause frames
+//! follows from both sides' abilities (IEEE 802.3, 28B.3), which are in the PHY.
 
 use super::access::Access;
 use super::regs::{CTRL, SPEED_SHIFT, STATUS, ctrl, phy, status};
 use crate::Link;
 
-/// Looks for an answer of the PHY before it is given up; the worker's turns between two of them take a microsecond
-/// or more each, and an answer 64 µs.
+/// Number of checks for an answer of the PHY before it is given up; two checks are at least a microsecond
+/// apart, and an answer takes 64 µs.
 const LOOKS: u32 = 4096;
 
-/// Progress of a look at the link.
+/// Progress of a link check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
     Idle,
-    /// Own abilities were asked for.
+    /// Own abilities were requested.
     Own,
-    /// The partner's abilities were asked for.
+    /// The partner's abilities were requested.
     Partner { own: u16 },
 }
 
-/// Follower of one link.
+/// Watcher of one link.
 #[derive(Debug)]
 pub(super) struct LinkWatch {
     due: bool,
@@ -32,23 +32,23 @@ pub(super) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// A watch that has not looked yet.
+    /// Creates a watcher with a check due.
     pub(super) fn new(flow_control: bool) -> Self {
         Self { due: true, step: Step::Idle, looks: 0, flow_control }
     }
 
-    /// Notes that the link may have changed.
+    /// Records that the link may have changed.
     pub(super) fn notice(&mut self) {
         self.due = true;
     }
 
-    /// True if it has something to do.
+    /// True if a check is due or in progress.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.due || self.step != Step::Idle
     }
 
-    /// Does the next step; returns the link when it is known anew.
+    /// Does the next step; returns the link after the last one.
     #[cold]
     pub(super) fn step(&mut self, access: &Access) -> Option<Link> {
         if self.due {
@@ -67,7 +67,7 @@ impl LinkWatch {
                 self.looks += 1;
                 return None;
             }
-            // No pause frames with a PHY that does not answer.
+            // With a PHY that does not answer, no pause frames are used.
             Some(Err(_)) | None => 0,
         };
         match self.step {
@@ -89,7 +89,7 @@ impl LinkWatch {
     }
 }
 
-/// The link of a [`STATUS`].
+/// Returns the link of a [`STATUS`] value.
 fn link_of(value: u32) -> Link {
     let speed = match (value & status::SPEED) >> SPEED_SHIFT {
         0 => 10,
@@ -100,7 +100,7 @@ fn link_of(value: u32) -> Link {
     Link { up, speed, full_duplex: value & status::FULL_DUPLEX != 0, ..Link::default() }
 }
 
-/// Lets the MAC pause as both sides' abilities have it.
+/// Sets the MAC's pause frames by both sides' abilities.
 fn set_pause(access: &Access, link: Link, abilities: (u16, u16)) -> Link {
     let (transmit, receive) = resolve(abilities);
     let set = if transmit { ctrl::TRANSMIT_PAUSE } else { 0 } | if receive { ctrl::RECEIVE_PAUSE } else { 0 };
@@ -108,7 +108,8 @@ fn set_pause(access: &Access, link: Link, abilities: (u16, u16)) -> Link {
     Link { pause_transmit: transmit, pause_receive: receive, ..link }
 }
 
-/// Pause frames that are sent and obeyed, by own abilities and the partner's (IEEE 802.3, table 28B-3).
+/// Returns if pause frames are sent, and if they are obeyed, by own and partner abilities (IEEE 802.3, table
+/// 28B-3).
 fn resolve((own, partner): (u16, u16)) -> (bool, bool) {
     let pause = |abilities: u16| abilities & phy::PAUSE != 0;
     let asymmetric = |abilities: u16| abilities & phy::PAUSE_ASYMMETRIC != 0;

@@ -1,24 +1,24 @@
 //! 82540EM and 82545EM: PCI Ethernet controllers ("e1000"), driven from user space.
 //!
-//! The device is reached by the three seams of [`pci`](crate::pci), by VFIO or on its model in this process. Frames
-//! lie in the packet memory, which the device reads and writes itself.
+//! The driver reaches the device through the three interfaces of [`pci`](crate::pci): by VFIO, or a model in this
+//! process. The device reads and writes frames in the packet memory itself.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `regs` `desc` `statistics` | formats, once for the driver and the model |
 //! | `access` `init` `link` | registers, EEPROM and PHY, the manual's steps |
-//! | `rx` `layout` `posting` `throttle` | frames that come, buffers for them, and the interrupt |
-//! | `tx` `offload` | frames that go, checksums and segments |
-//! | `ring` `port` `status` | what both directions share, and what a port shows of itself |
+//! | `rx` `layout` `posting` `throttle` | received frames, buffers for them, and the interrupt |
+//! | `tx` `offload` | sent frames, checksums and segments |
+//! | `ring` `port` `status` | state of both directions, and the published status of a port |
 //! | `model` | the device in software |
 //!
-//! Techniques of source B: the interrupt records its cause and wakes (B1); a turn has a budget, and when it was not
-//! used the throttle is tuned and the interrupt let in again (B2); what nobody can take dies in the device, where it
-//! costs nothing, and is counted as `rx-overrun` (B3).
+//! Techniques of source B: an interrupt has its cause recorded and wakes the worker (B1); a turn has a
+//! budget, and if it was not used up, the throttle is tuned and the interrupt unmasked (B2); the device drops the
+//! excess, where it costs nothing, counted as `rx-overrun` (B3).
 //!
 //! **Not supported: the work-arounds for errata of segmentation on 82544, jumbo frames on 10 and 100 Mbit/s, fibre,
-//! wake-up.** It was tried on the model and on QEMU's devices, never on silicon. The next chip is 82574L (e1000e), with
-//! MSI-X; its place is [`CHIPS`], `init` and an interrupt for each cause.
+//! wake-up.** Tested on the model and on QEMU's devices, never on silicon. The next chip is 82574L (e1000e) with
+//! MSI-X, which needs changes in [`CHIPS`], in `init`, and an interrupt for each cause.
 
 pub mod desc;
 pub mod regs;
@@ -59,37 +59,37 @@ use port::Core;
 use ring::Ring;
 use std::sync::Arc;
 
-/// Vendor, device and name of the chips that the driver knows: 82540EM (also on main boards), 82545EM (copper).
+/// Vendor ID, device ID and name of the supported chips: 82540EM (also on main boards), 82545EM (copper).
 pub const CHIPS: &[((u16, u16), &str)] =
     &[((0x8086, 0x100e), "82540EM"), ((0x8086, 0x1015), "82540EM"), ((0x8086, 0x100f), "82545EM")];
-/// Descriptors of a ring, at most (13.4.27: 4096 on these chips).
+/// Maximum number of descriptors of a ring (13.4.27: 4096 on these chips).
 const LARGEST_RING: u16 = 4096;
-/// Time between two looks at a PHY that was asked.
+/// Interval of checks for the PHY's answer.
 const LOOK: Nanos = Nanos(20_000);
 
 /// Reason why a device could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// An MTU that it cannot have.
+    /// The MTU is out of range.
     #[error("an MTU of {0}: an e1000 port has 68 to {LARGEST_MTU}")]
     Mtu(u16),
-    /// A ring that it cannot have.
+    /// The ring size is invalid.
     #[error("a ring of {0}: an e1000 port has a power of two from 8 to {LARGEST_RING}")]
     Ring(u16),
-    /// Slots too small for a receive buffer.
+    /// The slots are too small for a receive buffer.
     #[error(
         "slots of {slot_bytes} bytes with {headroom} bytes in front have no room for a receive buffer; use 2048"
     )]
     Slot {
         /// Bytes of a slot.
         slot_bytes: u32,
-        /// Bytes in front of a packet.
+        /// Bytes before a packet.
         headroom: u16,
     },
     /// The device cannot share memory.
     #[error(transparent)]
     Dma(#[from] DmaError),
-    /// The device does not work.
+    /// The device could not be brought up.
     #[error(transparent)]
     Init(#[from] InitError),
 }
@@ -99,20 +99,20 @@ pub enum OpenError {
 pub struct E1000 {
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Longest network packet.
+    /// MTU.
     pub mtu: u16,
-    /// The port beside its queue, for the control thread.
+    /// The part of the port without its queue, for the control thread.
     pub port: Port,
-    /// The one queue.
+    /// The only queue.
     pub queue: Queue<E1000Rx, E1000Tx>,
 }
 
 impl E1000 {
-    /// The device completes checksums and cuts segments of TCP.
+    /// The device completes checksums and segments TCP.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
 }
 
-/// An open port beside its queue.
+/// An open port without its queue.
 #[derive(Clone)]
 pub struct Port {
     /// Published status of the port.
@@ -128,8 +128,8 @@ impl core::fmt::Debug for Port {
 }
 
 impl Port {
-    /// Closes the port if a transfer of the device was refused: what it has not read or written is lost, and it may wait for
-    /// that for ever.
+    /// Closes the port if a transfer of the device was refused: its data is lost, and the device may wait for
+    /// it for ever.
     pub fn look_for_refusal(&self) {
         if !self.status.is_refused() && self.dma.was_refused() {
             self.status.refuse();
@@ -137,7 +137,7 @@ impl Port {
         }
     }
 
-    /// Asks that the device's counters be read, and wakes the worker for it.
+    /// Requests a reading of the device's counters, and wakes the worker for it.
     pub fn refresh(&self) {
         self.status.ask_for_statistics();
         self.wake();
@@ -148,10 +148,10 @@ impl Port {
     }
 }
 
-/// Brings the device up. Frames come from the pools of `region`, which the device is made to know.
+/// Brings the device up. Frames are taken from the pools of `region`, which is mapped for the device.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next.
+/// [`OpenError`], whose text names the remedy.
 pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000, OpenError> {
     if !(68..=LARGEST_MTU).contains(&options.mtu) {
         return Err(OpenError::Mtu(options.mtu));
@@ -168,7 +168,7 @@ pub fn open(device: Device, region: &Region, options: &Options) -> Result<E1000,
     let (receive, transmit) = (ring(options.receive_ring)?, ring(options.transmit_ring)?);
     let base = dma.map(region)?;
     let access = Access::new(registers);
-    // From here on the device is put to rest whatever fails.
+    // From here on the device is stopped on any failure.
     let core = Core::new((access.clone(), interrupt, Arc::clone(&dma)), (region.clone(), base));
     let found = init::bring_up(&access, options)?;
     init::start_receiving(&access, &receive, layout, options);

@@ -1,7 +1,7 @@
-//! Work that the device does on packets that it sends: transport checksums, and segments of TCP.
+//! Offloads of sent packets: transport checksums, and TCP segmentation.
 //!
-//! A packet says what it needs in its metadata; the device is told by a context descriptor in front of the packet's
-//! data (8254x SDM, 3.3.5 and 3.5). What the device cannot be told is done here.
+//! A packet's metadata has the needed offloads; a context descriptor before the packet's data passes them to
+//! the device (8254x SDM, 3.3.5 and 3.5). Cases that the device cannot handle are done here.
 
 use super::desc::{Context, TX_INSERT_IP, TX_INSERT_TRANSPORT, tx_command};
 use polder_buffers::{ChecksumState, Packet, Pool, SegmentationKind};
@@ -12,14 +12,14 @@ use polder_datapath::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Pseudo, Tcp};
 /// Bytes of an Ethernet header and of a tag.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-/// Tags that are looked behind.
+/// Maximum number of tags that are parsed.
 const TAGS: usize = 2;
-/// Place of the data offset in a TCP header.
+/// Offset of the data offset in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
-/// Places of fields in an IPv4 header.
+/// Offsets of fields in an IPv4 header.
 const IPV4_LENGTH: usize = 2;
 const IPV4_CHECKSUM: usize = 10;
-/// Place of the length in an IPv6 header.
+/// Offset of the length in an IPv6 header.
 const IPV6_LENGTH: usize = 4;
 
 /// Treatment of a packet by the device.
@@ -31,7 +31,7 @@ pub(super) struct Treatment {
     pub(super) bits: u64,
 }
 
-/// Makes a packet ready for the device; `None` for one that leaves as it is.
+/// Prepares a packet for the device; returns `None` for a packet without offloads.
 ///
 /// # Errors
 /// The reason why it cannot be sent.
@@ -57,8 +57,8 @@ pub(super) fn prepare(
     checksum(packet)
 }
 
-/// The treatment of a packet whose transport checksum is partial. Both places have eight bits: beyond, and in
-/// packets whose description does not fit them, the checksum is completed here.
+/// Returns the treatment of a packet with a partial transport checksum. Both offsets have eight bits: for
+/// larger offsets, and for packets that do not match their metadata, the checksum is completed here.
 #[cold]
 fn checksum(packet: &mut Packet) -> Result<Option<Treatment>, DropReason> {
     let start = usize::from(packet.checksum_start);
@@ -75,11 +75,10 @@ fn checksum(packet: &mut Packet) -> Result<Option<Treatment>, DropReason> {
     Ok(Some(Treatment { context, bits: TX_INSERT_TRANSPORT }))
 }
 
-/// The treatment of a packet that is cut into segments of TCP. Length and checksum of its headers are set as the
-/// device wants them: it counts lengths, identifications and sequence numbers by itself (3.5.4 to 3.5.7).
+/// Returns the treatment of a TCP super-packet. Lengths and checksums of its headers are set as the device
+/// expects: it computes lengths, identifications and sequence numbers itself (3.5.4 to 3.5.7).
 ///
-/// The device cannot keep identifications the same; that they are counted up changes nothing that anybody may rely
-/// on (RFC 6864, 4.1).
+/// The device always increments identifications, which is allowed (RFC 6864, 4.1).
 #[cold]
 fn segments(packet: &mut Packet, longest: usize, pool: &mut Pool) -> Result<Treatment, DropReason> {
     let is_tcp = match packet.segmentation.kind {
@@ -126,8 +125,8 @@ fn segments(packet: &mut Packet, longest: usize, pool: &mut Pool) -> Result<Trea
     Ok(Treatment { context, bits })
 }
 
-/// Bytes of all headers of a packet whose TCP header begins at `start`; `None` when they are not there, or too
-/// long for the device, or nothing is left to cut.
+/// Returns the bytes of all headers of a packet whose TCP header starts at `start`; `None` if they are
+/// incomplete, too long for the device, or without payload.
 fn header_bytes(packet: &Packet, start: usize) -> Option<u8> {
     let mut byte = [0];
     let found = packet.copy_out(start + TCP_DATA_OFFSET, &mut byte);
@@ -137,7 +136,7 @@ fn header_bytes(packet: &Packet, start: usize) -> Option<u8> {
     (is_right && packet.segmentation.size > 0).then(|| u8::try_from(headers).ok()).flatten()
 }
 
-/// Start of the network header, behind the Ethernet header and the tags, and its type.
+/// Returns the start of the network header, after the Ethernet header and the tags, and its EtherType.
 fn network_start(bytes: &[u8]) -> Option<(usize, EtherType)> {
     let kind = |start: usize| {
         let [high, low] = bytes.get(start - 2..start)?.try_into().ok()?;
@@ -153,9 +152,9 @@ fn network_start(bytes: &[u8]) -> Option<(usize, EtherType)> {
     kind(start).map(|kind| (start, kind))
 }
 
-/// Sets the network header's length and checksum to zero, which the device counts by itself. Returns its addresses;
-/// `None` when the packet is not what its metadata say. Places are those of the network header, of the transport
-/// header and of the packet's end.
+/// Sets the network header's length and checksum to zero, since the device computes them. Returns its
+/// addresses; `None` if the packet does not match its metadata. The offsets are those of the network header,
+/// the transport header and the packet's end.
 fn blank_network(
     bytes: &mut [u8],
     kind: EtherType,

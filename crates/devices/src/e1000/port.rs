@@ -1,4 +1,4 @@
-//! State that both ends of a port share: the way to the device, the memory that it knows, the end.
+//! State shared by both ends of a port: access to the device, the mapped memory, the end reason.
 
 use super::access::Access;
 use super::init;
@@ -8,7 +8,7 @@ use polder_buffers::{Frame, Region};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Both ends' common state.
+/// State shared by both ends.
 pub(super) struct Core {
     pub(super) access: Access,
     pub(super) interrupt: Arc<dyn Interrupt>,
@@ -38,14 +38,14 @@ impl Core {
         Self { access, interrupt, status: Arc::default(), region, base, closed, left, _dma: dma }
     }
 
-    /// True if the device is gone, or not to be trusted any more.
+    /// True if the device is gone or faulty.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        // Relaxed: either end finds out by itself what the device does; this orders nothing.
+        // Relaxed: each end detects a dead device itself; the flag orders nothing.
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Gives the device up: it is told to stop, and nothing of what it says is believed from here on.
+    /// Closes the port: the device is told to stop, and its data is ignored from here on.
     #[cold]
     pub(super) fn close(&self, end: End) {
         if !self.closed.swap(true, Ordering::Relaxed) {
@@ -54,7 +54,7 @@ impl Core {
         }
     }
 
-    /// Closes the port if the device does not answer any more.
+    /// Closes the port if the device does not answer.
     #[cold]
     pub(super) fn look_for_end(&self) {
         if self.access.is_gone() {
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// Takes frames that the device may still use.
+    /// Takes over frames that the device may still use.
     pub(super) fn leave(&self, frames: impl Iterator<Item = Frame>) {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
     }
@@ -71,7 +71,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         init::stop(&self.access);
-        // A device that does not come out of its reset is cut off from memory by the way to it, which goes last.
+        // If the reset fails, dropping the device's access, which comes last, cuts it off from memory.
         let (Ok(()) | Err(_)) = self.access.reset();
         let mut frames = core::mem::take(self.left.get_mut().unwrap_or_else(PoisonError::into_inner));
         self.region.pool().release_bulk(&mut frames);

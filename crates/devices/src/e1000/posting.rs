@@ -1,62 +1,63 @@
-//! Number of receive buffers that the device is given: all that the ring has room for, or as many as the worker can use
-//! in time.
+//! Number of receive buffers that the device gets: as many as the ring holds, or as many as the worker can
+//! use in time.
 //!
-//! Posted buffers are the queue in front of the worker, and a ring keeps what came first: under overload all that is
-//! taken has waited for a whole ring's time. With few posted, the excess dies in the device (B3) and what is
-//! taken is young.
+//! Posted buffers are the queue before the worker, and a full ring keeps the oldest packets: under overload
+//! every received packet has waited for a whole ring. With few buffers, the device drops the excess (B3), and
+//! received packets are recent.
 
 use crate::Receiving;
 
-/// The fewest buffers under a limit, beside those of the longest frame.
+/// Minimum number of buffers under a limit, besides those of the longest frame.
 const FEWEST: u32 = 8;
 
-/// Limit of the buffers that are posted.
+/// Limit of the posted buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting {
-    /// Buffers that the ring has room for, and those of the longest frame.
+    /// Number of buffers that the ring holds, and number of buffers of the longest frame.
     room: u32,
     pieces: u32,
-    /// Limits by the consumer's measure, and by the worker's own.
+    /// Limits set by the consumer, and by the worker.
     limits: [Option<u32>; 2],
-    /// True if the device had used all buffers when it was looked at, since that was asked last.
+    /// True if the device had used all buffers at a check since the last query.
     has_run_out: bool,
 }
 
 impl Posting {
-    /// Without a limit, in a ring of `descriptors`; the longest frame has `pieces` buffers.
+    /// Creates a posting without a limit, for a ring of `descriptors`; the longest frame has `pieces`
+    /// buffers.
     pub(super) fn new(descriptors: usize, pieces: usize) -> Self {
         let [room, pieces] =
             [descriptors - 1, pieces].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Self { room, pieces, limits: [None; 2], has_run_out: false }
     }
 
-    /// Number of buffers to post.
+    /// Returns the number of buffers to post.
     #[inline]
     pub(super) fn target(&self) -> u32 {
         let Some(limit) = self.limits.into_iter().flatten().min() else { return self.room };
-        // The device may be in the middle of a frame with what was posted for the last one.
+        // The device may have used a part of the buffers for an unfinished frame.
         let fewest = FEWEST.max(self.pieces.saturating_mul(2));
         limit.max(fewest).min(self.room)
     }
 
-    /// Number of posted buffers below which more are posted, by the share that was asked for: the device waits for all
-    /// buffers of the longest frame, so that fewer would stay as they are.
+    /// Returns the number of posted buffers below which more are posted; at least the buffers of the longest
+    /// frame, since the device waits for all of these.
     #[inline]
     pub(super) fn low_mark(&self, receiving: &Receiving) -> u32 {
         receiving.low_mark(self.target()).max(self.pieces.min(self.room))
     }
 
-    /// Sets the limit by the measure of consumers; `u32::MAX` is none.
+    /// Sets the limit by consumers; `u32::MAX` is none.
     pub(super) fn set_consumers(&mut self, frames: u32) {
         self.limits[0] = (frames != u32::MAX).then_some(frames);
     }
 
-    /// Sets the limit by the worker's own measure.
+    /// Sets the limit by the worker.
     pub(super) fn set_workers(&mut self, packets: Option<u32>) {
         self.limits[1] = packets;
     }
 
-    /// Notes that the device had no buffer left, if that is so.
+    /// Records if the device had no buffer left.
     #[inline]
     pub(super) fn note(&mut self, has_run_out: bool) {
         self.has_run_out |= has_run_out;

@@ -1,4 +1,4 @@
-//! The registers: where they are, what reading them does, which bits they have.
+//! The registers: their addresses, the side effects of reads, and their bits.
 //!
 //! One definition serves the driver and the model. A register that changes when it is read cannot be read,
 //! modified and written back: that does not compile.
@@ -8,15 +8,15 @@
 
 use core::marker::PhantomData;
 
-/// A register that reads as it was written, some bits aside: it may be modified.
+/// A register whose reads return the written value, except some bits; it may be read, modified and written.
 #[derive(Clone, Copy, Debug)]
 pub enum Plain {}
 
-/// A register that is cleared by reading it.
+/// A register that a read clears.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadClears {}
 
-/// A register whose reading says nothing of what was written.
+/// A write-only register: reads do not return the written value.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteOnly {}
 
@@ -31,14 +31,14 @@ pub struct Register<Effect = Plain> {
 }
 
 impl Register {
-    /// Register `index` of a row of equals that begins with this one.
+    /// Returns register `index` of an array that starts with this register.
     #[must_use]
     pub const fn behind(self, index: u32) -> Self {
         Self { offset: self.offset + 4 * index, ..self }
     }
 }
 
-/// A statistic of the device, which is cleared by reading it (13.7).
+/// Returns a statistics register, which a read clears (13.7).
 pub(super) const fn statistic(offset: u32, name: &'static str) -> Register<ReadClears> {
     Register { offset, name, effect: PhantomData }
 }
@@ -68,17 +68,17 @@ registers! {
     FCAH: Plain = 0x002c;
     /// Flow control type.
     FCT: Plain = 0x0030;
-    /// Type of a VLAN tag.
+    /// EtherType of a VLAN tag.
     VET: Plain = 0x0038;
     /// Interrupt causes (13.4.17).
     ICR: ReadClears = 0x00c0;
-    /// Least time between two interrupts, in units of 256 ns (13.4.18).
+    /// Minimum time between two interrupts, in units of 256 ns (13.4.18).
     ITR: Plain = 0x00c4;
     /// Sets interrupt causes (13.4.19).
     ICS: WriteOnly = 0x00c8;
-    /// Lets causes interrupt (13.4.20).
+    /// Enables interrupt causes (13.4.20).
     IMS: Plain = 0x00d0;
-    /// Keeps causes from interrupting (13.4.21).
+    /// Disables interrupt causes (13.4.21).
     IMC: WriteOnly = 0x00d8;
     /// Receive control (13.4.22).
     RCTL: Plain = 0x0100;
@@ -100,15 +100,15 @@ registers! {
     RDBAH: Plain = 0x2804;
     /// Receive ring: bytes, a multiple of 128.
     RDLEN: Plain = 0x2808;
-    /// Receive ring: the device's place.
+    /// Receive ring: head, the device's next descriptor.
     RDH: Plain = 0x2810;
-    /// Receive ring: the first descriptor that is not the device's.
+    /// Receive ring: tail, the first descriptor that the device does not own.
     RDT: Plain = 0x2818;
     /// Delay of the receive interrupt.
     RDTR: Plain = 0x2820;
     /// Thresholds of the receive ring.
     RXDCTL: Plain = 0x2828;
-    /// Greatest delay of the receive interrupt.
+    /// Maximum delay of the receive interrupt.
     RADV: Plain = 0x282c;
     /// Transmit ring: address, low.
     TDBAL: Plain = 0x3800;
@@ -116,15 +116,15 @@ registers! {
     TDBAH: Plain = 0x3804;
     /// Transmit ring: bytes, a multiple of 128.
     TDLEN: Plain = 0x3808;
-    /// Transmit ring: the device's place.
+    /// Transmit ring: head, the device's next descriptor.
     TDH: Plain = 0x3810;
-    /// Transmit ring: the first descriptor that is not the device's.
+    /// Transmit ring: tail, the first descriptor that the device does not own.
     TDT: Plain = 0x3818;
     /// Delay of the transmit interrupt.
     TIDV: Plain = 0x3820;
     /// Thresholds of the transmit ring.
     TXDCTL: Plain = 0x3828;
-    /// Greatest delay of the transmit interrupt.
+    /// Maximum delay of the transmit interrupt.
     TADV: Plain = 0x382c;
     /// Checksums of received packets.
     RXCSUM: Plain = 0x5000;
@@ -173,7 +173,7 @@ bits! { ctrl, "Bits of [`CTRL`].",
     RECEIVE_PAUSE = 0x0800_0000;
     /// Sends pause frames.
     TRANSMIT_PAUSE = 0x1000_0000;
-    /// Tags are taken out of received frames.
+    /// Removes tags of received frames.
     VLAN_MODE = 0x4000_0000;
     /// Reset of the PHY.
     PHY_RESET = 0x8000_0000;
@@ -181,7 +181,7 @@ bits! { ctrl, "Bits of [`CTRL`].",
 bits! { status, "Bits of [`STATUS`].",
     /// Full duplex.
     FULL_DUPLEX = 0x1;
-    /// There is a link.
+    /// The link is up.
     LINK_UP = 0x2;
     /// Speed: 0 is 10 Mbit/s, 1 is 100, others 1000.
     SPEED = 0xc0;
@@ -193,9 +193,9 @@ bits! { eecd, "Bits of [`EECD`] (82540, 82545).",
     CLOCK = 0x1;
     /// Selects the EEPROM.
     SELECT = 0x2;
-    /// Bit for the EEPROM.
+    /// Data bit to the EEPROM.
     DATA_IN = 0x4;
-    /// Bit of the EEPROM.
+    /// Data bit from the EEPROM.
     DATA_OUT = 0x8;
     /// The driver asks for the serial port.
     REQUEST = 0x40;
@@ -205,9 +205,9 @@ bits! { eecd, "Bits of [`EECD`] (82540, 82545).",
     PRESENT = 0x100;
 }
 bits! { eerd, "Bits of [`EERD`] (82540, 82545).",
-    /// Begins to read.
+    /// Starts a read.
     START = 0x1;
-    /// The word is there.
+    /// The word is available.
     DONE = 0x10;
 }
 /// Shift of the word's address in [`EERD`].
@@ -223,7 +223,7 @@ bits! { mdic, "Bits of [`MDIC`].",
     READ = 0x0800_0000;
     /// The access is complete.
     READY = 0x1000_0000;
-    /// Nobody answered.
+    /// No PHY answered.
     ERROR = 0x4000_0000;
 }
 /// Shift of the register's number in [`MDIC`].
@@ -243,13 +243,13 @@ bits! { icr, "Bits of [`ICR`], [`ICS`], [`IMS`] and [`IMC`].",
     RX_LOW = 0x10;
     /// A frame found no room.
     RX_OVERRUN = 0x40;
-    /// Frames have come.
+    /// Frames have arrived.
     RX_TIMER = 0x80;
     /// An access to the PHY is complete.
     MDIO = 0x200;
 }
 bits! { rctl, "Bits of [`RCTL`].",
-    /// The receiver works.
+    /// Enables the receiver.
     ENABLE = 0x2;
     /// Stores bad frames.
     STORE_BAD = 0x4;
@@ -261,25 +261,25 @@ bits! { rctl, "Bits of [`RCTL`].",
     LONG = 0x20;
     /// Receives broadcast.
     BROADCAST = 0x8000;
-    /// Few descriptors are a quarter of the ring.
+    /// `RX_LOW` threshold: a quarter of the ring.
     LOW_QUARTER = 0x100;
     /// Size of a buffer, with [`SIZE_EXTENSION`].
     SIZE = 0x3_0000;
-    /// Receives VLANs of the filter alone.
+    /// Receives only VLANs in the filter.
     VLAN_FILTER = 0x4_0000;
-    /// Sizes of buffers are sixteen times as large.
+    /// Multiplies buffer sizes by 16.
     SIZE_EXTENSION = 0x0200_0000;
-    /// Takes the FCS off.
+    /// Removes the FCS.
     STRIP_FCS = 0x0400_0000;
 }
 /// Shift of the size of a buffer in [`RCTL`].
 pub const RCTL_SIZE_SHIFT: u32 = 16;
 bits! { tctl, "Bits of [`TCTL`].",
-    /// The sender works.
+    /// Enables the transmitter.
     ENABLE = 0x2;
-    /// Short frames are padded.
+    /// Pads short frames.
     PAD_SHORT = 0x8;
-    /// Collisions before a frame is given up: 15.
+    /// Maximum number of collisions per frame: 15.
     COLLISIONS = 0xf0;
     /// Collision distance of full duplex: 64 bytes.
     DISTANCE = 0x4_0000;
@@ -292,9 +292,9 @@ bits! { rxcsum, "Bits of [`RXCSUM`].",
     /// Checksums of TCP and UDP.
     TRANSPORT = 0x200;
 }
-/// [`TXDCTL`]: thresholds count descriptors, and each that is asked for is written back at once.
+/// [`TXDCTL`]: thresholds are in descriptors, and each requested report is written back at once.
 pub const TXDCTL_AT_ONCE: u32 = 0x0100_0000;
-/// [`RXDCTL`]: thresholds count descriptors, and each is written back at once.
+/// [`RXDCTL`]: thresholds are in descriptors, and each descriptor is written back at once.
 pub const RXDCTL_AT_ONCE: u32 = 0x0101_0000;
 
 /// Address of the PHY of these chips.
@@ -337,5 +337,5 @@ pub mod phy {
 
 /// Words of the EEPROM that its checksum covers (5.6).
 pub const EEPROM_WORDS: u32 = 64;
-/// Sum of those.
+/// Right sum of these words.
 pub const EEPROM_SUM: u16 = 0xbaba;

@@ -1,10 +1,10 @@
-//! A ring of descriptors: a power of two of them, in memory that the device writes.
+//! A ring of descriptors, in memory that the device writes.
 
 use super::desc::DESCRIPTOR_BYTES;
 use crate::pci::Coherent;
 
-/// Descriptors of one direction. The device has those from its head up to the tail; one always stays free, because
-/// a tail that is equal to the head means that it has none (3.2.6, 3.4).
+/// Descriptors of one direction. The device owns those from its head up to the tail; one always stays free,
+/// because a tail equal to the head means an empty ring (3.2.6, 3.4).
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: Coherent,
@@ -12,36 +12,37 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The ring in `memory`, of `count` descriptors; `None` when they do not fit or are no power of two.
+    /// Returns a ring of `count` descriptors in `memory`; `None` if they do not fit, or `count` is no power
+    /// of two.
     pub(super) fn new(memory: Coherent, count: u16) -> Option<Self> {
         let count = usize::from(count);
         let fits = count * DESCRIPTOR_BYTES / 8 <= memory.words();
         (fits && count.is_power_of_two() && count >= 8).then(|| Self { memory, mask: count - 1 })
     }
 
-    /// Number of descriptors.
+    /// Returns the number of descriptors.
     pub(super) fn len(&self) -> usize {
         self.mask + 1
     }
 
-    /// I/O address of the first descriptor.
+    /// Returns the I/O address of the first descriptor.
     pub(super) fn io_address(&self) -> u64 {
         self.memory.io_address()
     }
 
-    /// The place behind `place`.
+    /// Returns the index after `place`.
     #[inline(always)]
     pub(super) fn after(&self, place: usize) -> usize {
         (place + 1) & self.mask
     }
 
-    /// The place before `place`.
+    /// Returns the index before `place`.
     #[inline(always)]
     pub(super) fn before(&self, place: usize) -> usize {
         place.wrapping_sub(1) & self.mask
     }
 
-    /// Second word of a descriptor, as it is at this moment.
+    /// Returns the current second word of a descriptor.
     #[inline(always)]
     pub(super) fn second(&self, place: usize) -> u64 {
         self.memory.load(2 * (place & self.mask) + 1)

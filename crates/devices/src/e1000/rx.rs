@@ -1,13 +1,13 @@
-//! Packets that come in: the device fills posted frames in order, and says so in their descriptors.
+//! The receiver: the device fills posted frames in order, and marks their descriptors.
 //!
-//! Exits: `device-error` for a frame that was damaged, is empty or ends in the middle of a buffer; a length that no
-//! buffer has closes the port, because a device that writes beyond its buffers cannot be believed.
-//! `frame-too-long` for a frame above the link's longest. `rx-overrun` for frames that died in the device because
-//! nothing was posted (B3), where they cost nothing.
+//! Exits: `device-error` for a frame that was damaged, is empty or ends in the middle of a buffer; a length
+//! beyond the buffer closes the port, because the device wrote outside its buffers. `frame-too-long` for a
+//! frame above the link's maximum. `rx-overrun` for frames that the device dropped because no buffer was
+//! posted (B3), which costs nothing.
 //!
-//! The descriptor's address is never read back: the frame is known by its place in the ring.
+//! The descriptor's address is never read back: a frame is identified by its index in the ring.
 //!
-//! Cost: one write to the device a turn that posts frames; four accesses before sleeping, four after.
+//! Cost: one write to the device per turn that posts frames; four accesses before sleeping, four after.
 
 mod control;
 
@@ -33,58 +33,59 @@ use std::sync::Arc;
 
 /// Causes that wake the worker.
 const CAUSES: u32 = icr::RX_TIMER | icr::RX_LOW | icr::RX_OVERRUN | icr::RX_SEQUENCE | icr::LINK;
-/// Turns with packets after which the device's losses are read.
+/// Number of turns with packets between readings of the device's losses.
 const SETTLE: u32 = 64;
-/// Turns without packets after which a worker that never sleeps sees whether the device is still there.
+/// Number of turns without packets after which a worker that never sleeps checks for a dead device.
 const LOOK: u32 = 4096;
-/// The fewest frames that a queue lives on.
+/// Minimum number of frames of a queue.
 const REFILL: u32 = 64;
-/// Bytes of an Ethernet header; of a tag, and of the two addresses in front of it.
+/// Bytes of an Ethernet header; of a tag; of the two addresses before it.
 const ETHERNET: usize = 14;
 const TAG: u16 = 4;
 const ADDRESSES: usize = 12;
 
-/// Result of looking at a descriptor.
+/// Result of reading a descriptor.
 enum Next {
     Packet(Packet),
     /// A frame was refused, and counted.
     Refused,
-    /// Nothing more has come.
+    /// No further frame has arrived.
     Empty,
 }
 
 /// The receiving end of a port.
 pub struct E1000Rx {
     ring: Ring,
-    /// Frames that the device has, by descriptor.
+    /// Frames that the device owns, by descriptor.
     frames: Box<[Option<Frame>]>,
     /// Descriptor that the device writes back next.
     next: usize,
-    /// First descriptor that is not the device's.
+    /// First descriptor that the device does not own.
     tail: usize,
     posted: u32,
     posting: Posting,
     layout: Layout,
-    /// The longest frame that is accepted, in bytes, tags included, FCS excluded.
+    /// Maximum length of an accepted frame in bytes, tags included, FCS excluded.
     longest: usize,
-    /// A frame of which not all buffers have come.
+    /// A frame whose buffers have not all arrived.
     unfinished: Option<Packet>,
-    /// Reason why the rest of a frame is thrown away.
+    /// Reason why the rest of a frame is dropped.
     refused: Option<DropReason>,
     receiving: Receiving,
     takes_tags_off: bool,
     /// True if the worker may have slept since the last turn.
     armed: bool,
-    /// Turns with packets since the device's losses were read, and turns without since it was seen.
+    /// Number of turns with packets since the last reading of losses, and number of turns without since the
+    /// last check for a dead device.
     turns: u32,
     idle_turns: u32,
-    /// Packets since the queue was armed.
+    /// Number of packets since the queue was armed.
     came: u64,
     throttle: Throttle,
     link: LinkWatch,
     totals: Totals,
     counters: Arc<QueueCounters>,
-    /// Last, because the device stops with it.
+    /// Last, because the device is stopped when it is dropped.
     core: Arc<Core>,
 }
 
@@ -123,7 +124,7 @@ impl E1000Rx {
         }
     }
 
-    /// Looks at the link until that is known, as opening does.
+    /// Checks the link until its state is known, during opening.
     pub(super) fn look_at_link(&mut self, pause: impl Fn()) {
         while self.link.is_busy() {
             self.follow_link();
@@ -138,11 +139,11 @@ impl E1000Rx {
         }
     }
 
-    /// The next frame that the device has written back.
+    /// Returns the next frame that the device has written back.
     #[inline]
     fn next(&mut self, pool: &mut Pool) -> Next {
         while self.posted > 0 {
-            // One load: all fields are of one moment, and nothing is read again.
+            // One load: all fields are consistent, and no field is read twice.
             let word = RxWord(self.ring.second(self.next));
             if !word.is_done() {
                 return Next::Empty;
@@ -172,14 +173,14 @@ impl E1000Rx {
         Next::Empty
     }
 
-    /// True if a frame in one buffer is undamaged and no longer than the link's longest.
+    /// True if a frame in one buffer is undamaged and within the link's maximum length.
     #[inline(always)]
     fn is_good(&self, word: RxWord) -> bool {
         let length = usize::from(word.length());
         word.errors() & rx_error::DAMAGED == 0 && length >= ETHERNET && length <= self.longest
     }
 
-    /// A packet of one frame.
+    /// Makes a packet of one frame.
     #[inline(always)]
     fn whole(&self, frame: Frame, word: RxWord, pool: &mut Pool) -> Packet {
         let segment = Segment { frame, offset: self.layout.offset, length: word.length() };
@@ -194,7 +195,7 @@ impl E1000Rx {
         packet
     }
 
-    /// Adds a buffer to a frame of several, or throws it away with the rest of one that is refused.
+    /// Adds a buffer to a frame of several, or drops it with the rest of a refused frame.
     #[cold]
     fn assemble(
         &mut self,
@@ -207,7 +208,7 @@ impl E1000Rx {
         if word.errors() & rx_error::DAMAGED != 0 || is_cut {
             self.refused.get_or_insert(DropReason::DeviceError);
         }
-        // The last buffer of a frame may hold nothing but the FCS, which was taken off.
+        // The last buffer of a frame may have contained only the FCS, which was removed.
         if length == 0 || self.refused.is_some() {
             pool.release_frame(frame);
         } else {
@@ -241,7 +242,7 @@ impl E1000Rx {
         }
     }
 
-    /// Sets the metadata that the device has found out.
+    /// Sets the metadata that the device reports.
     #[inline(always)]
     fn describe(&self, packet: &mut Packet, word: RxWord) {
         let (status, errors) = (word.status(), word.errors());
@@ -250,7 +251,7 @@ impl E1000Rx {
         {
             packet.checksum = ChecksumState::Verified;
         } else if errors & (rx_error::TRANSPORT | rx_error::IP) != 0 {
-            // A packet that is wrong is for the receiving stack to refuse: a bridge passes on what it got.
+            // The receiving stack refuses a wrong packet: a bridge forwards packets unchanged.
             self.core.status.checksum_errors.add(1);
         }
         if self.takes_tags_off && status & rx_status::VLAN != 0 {
@@ -258,7 +259,7 @@ impl E1000Rx {
         }
     }
 
-    /// The device wrote beyond a buffer, or says so: nothing more is believed.
+    /// Handles a length beyond the buffer: the port is closed.
     #[cold]
     fn lie(&mut self, pool: &mut Pool, frame: Frame) {
         self.counters.received.add(1);
@@ -267,8 +268,8 @@ impl E1000Rx {
         self.core.close(End::Lied);
     }
 
-    /// Posts free frames until there are enough, when the mark is passed (C5). `false` when too few are left in
-    /// the pool for the queue to live on.
+    /// Posts free frames up to the target if fewer than the threshold are posted (C5). Returns `false` if the
+    /// pool has too few left for the queue.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         let target = self.posting.target();
@@ -296,13 +297,13 @@ impl E1000Rx {
         self.posted >= REFILL.min(target / 2)
     }
 
-    /// True if the device has used every buffer that it was given: what comes now dies there.
+    /// True if the device has used every buffer: it drops further frames.
     #[inline]
     fn has_run_out(&self) -> bool {
         self.posted == 0 || RxWord(self.ring.second(self.ring.before(self.tail))).is_done()
     }
 
-    /// The worker may have slept: ends the interrupt, and notes its cause (B1).
+    /// Handles a possible wake-up: masks the interrupt, and records its cause (B1).
     #[cold]
     fn wake(&mut self) {
         let access = &self.core.access;
@@ -316,7 +317,7 @@ impl E1000Rx {
         status.spurious.add(u64::from(has_come && !is_ours));
     }
 
-    /// Notes the causes of an interrupt; `false` when there is none of this device's.
+    /// Records the causes of an interrupt; returns `false` if this device has none.
     fn note(&mut self, cause: u32) -> bool {
         if cause == ALL_ONES {
             self.core.look_for_end();
@@ -337,7 +338,7 @@ impl E1000Rx {
         cause & CAUSES != 0
     }
 
-    /// Counts packets that the device has lost since the last time.
+    /// Counts packets that the device has lost since the last call.
     #[cold]
     fn settle(&mut self) {
         self.turns = 0;
@@ -359,7 +360,7 @@ impl E1000Rx {
         self.core.status.set_statistics(&self.totals);
     }
 
-    /// Does the seldom work of a turn: the link, and statistics that were asked for.
+    /// Does a turn's occasional work: the link, and requested statistics.
     #[cold]
     fn look_around(&mut self) {
         if self.link.is_busy() {
@@ -373,7 +374,7 @@ impl E1000Rx {
         }
     }
 
-    /// Says how a turn ended, and sees now and then to what seldom changes.
+    /// Records how a turn ended, and does occasional checks.
     #[inline]
     fn end_turn(&mut self, came: bool) {
         self.turns += u32::from(came);
@@ -388,8 +389,8 @@ impl E1000Rx {
     }
 }
 
-/// Puts a tag where the wire has it, behind the addresses. Without room in front the packet stays untagged, which
-/// no layout allows.
+/// Inserts a tag after the addresses. Without headroom the packet would stay untagged, which no layout
+/// allows.
 fn put_tag(packet: &mut Packet, tag: u16) {
     let Ok(_) = packet.prepend(TAG) else { return };
     let bytes = packet.bytes_mut();
@@ -436,7 +437,7 @@ impl RxQueue for E1000Rx {
             return Turn::Closed;
         }
         self.end_turn(done > 0);
-        // What the device keeps for want of buffers comes as soon as it has some.
+        // Frames that the device holds for want of buffers arrive as soon as it has some.
         let has_run_out = done > 0 && self.has_run_out();
         self.posting.note(has_run_out);
         let enough = self.refill(pool);
@@ -449,8 +450,8 @@ impl RxQueue for E1000Rx {
         }
     }
 
-    /// Tunes the throttle, lets causes interrupt, then looks once more. A cause that came before the look at the
-    /// causes has its descriptor in memory already; one that comes after it interrupts.
+    /// Tunes the throttle, unmasks causes, then checks once more. A cause before this check has its
+    /// descriptor in memory already; a later one interrupts.
     fn arm(&mut self) -> Armed {
         if self.core.is_closed() {
             return Armed::Raced;

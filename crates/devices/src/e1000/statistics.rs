@@ -1,8 +1,8 @@
 //! The device's own counters, which reading clears (8254x SDM, 13.7).
 //!
-//! They stop at their greatest value, so [`Totals`] has to read them now and then: those of frames reach it after
-//! an hour of the shortest frames at 1 Gbit/s, those of bytes have 64 bits. An emulated device may keep a counter
-//! when it is read; then three readings in a row do not fall, which those of a counter that is cleared do.
+//! They stop at their maximum, so [`Totals`] must read them regularly: frame counters reach it after an hour
+//! of the shortest frames at 1 Gbit/s; byte counters have 64 bits. An emulated device may keep a counter when
+//! it is read. Three readings in a row then do not fall; those of a cleared counter do.
 
 use super::access::Access;
 use super::regs::{ReadClears, Register, statistic};
@@ -20,17 +20,17 @@ macro_rules! counters {
             /// All of them, in order.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// The name in tables.
+            /// Returns the name for tables.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Its register; the lower of two, if it has 64 bits.
+            /// Returns its register; the lower of two, if it has 64 bits.
             pub const fn register(self) -> Register<ReadClears> {
                 match self { $(Self::$variant => statistic($offset, $name),)+ }
             }
 
-            /// True if it has 64 bits, in two registers of which the upper one clears both.
+            /// True if it has 64 bits, in two registers; reading the upper one clears both.
             pub const fn is_wide(self) -> bool {
                 match self { $(Self::$variant => $wide,)+ }
             }
@@ -131,7 +131,7 @@ pub const COUNTERS: usize = Statistic::ALL.len();
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
     sums: [u64; COUNTERS],
-    /// Last readings of counters that reading does not clear.
+    /// Last readings of counters that are not cleared by reading.
     kept: [u64; COUNTERS],
 }
 
@@ -142,7 +142,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Clears the device's counters, or notes where they stand.
+    /// Clears the device's counters, or records their values.
     pub(super) fn begin(access: &Access) -> Self {
         let mut totals = Self::default();
         for &statistic in Statistic::ALL {
@@ -152,7 +152,7 @@ impl Totals {
         totals
     }
 
-    /// Reads all counters but those of frames that were lost, which [`Self::update_one`] reads.
+    /// Reads all counters except those of lost frames, which [`Self::update_one`] reads.
     pub(super) fn update(&mut self, access: &Access) {
         for &statistic in Statistic::ALL {
             if !Statistic::LOSSES.contains(&statistic) {
@@ -161,9 +161,9 @@ impl Totals {
         }
     }
 
-    /// Reads one counter; returns how much was added.
+    /// Reads one counter; returns its increase.
     ///
-    /// Cost: one access to the device for a counter that stands at zero, three for others.
+    /// Cost: one access to the device for a counter at zero, three for others.
     pub(super) fn update_one(&mut self, access: &Access, statistic: Statistic) -> u64 {
         let first = read(access, statistic);
         if first == 0 {
@@ -176,18 +176,19 @@ impl Totals {
         added
     }
 
-    /// One counter.
+    /// Returns one counter.
     pub fn get(&self, statistic: Statistic) -> u64 {
         self.sums[statistic as usize]
     }
 
-    /// Counters that are not zero.
+    /// Returns the counters other than zero.
     pub fn counted(&self) -> impl Iterator<Item = (Statistic, u64)> + '_ {
         Statistic::ALL.iter().map(|&statistic| (statistic, self.get(statistic))).filter(|&(_, sum)| sum > 0)
     }
 }
 
-/// Amount by which a counter has grown, from three readings in a row and what it stood at before if it is kept.
+/// Returns the increase of a counter, from three readings in a row, and from its last value if it is not
+/// cleared.
 fn added(readings: [u64; 3], kept: &mut u64) -> u64 {
     if readings.is_sorted() {
         let before = core::mem::replace(kept, readings[2]);

@@ -1,4 +1,4 @@
-//! Published status of a port, to be read from any thread.
+//! Published status of a port, readable from any thread.
 
 use super::init::Found;
 use super::statistics::Totals;
@@ -16,31 +16,31 @@ pub struct PortStatus {
     link_up: AtomicBool,
     /// Interrupts that woke the worker.
     pub interrupts: Counter,
-    /// Of those, with no cause of this device.
+    /// Interrupts without a cause of this device.
     pub spurious: Counter,
-    /// Interrupts because frames had come.
+    /// Interrupts for received frames.
     pub received_causes: Counter,
-    /// Interrupts because few descriptors were left.
+    /// Interrupts for few remaining descriptors.
     pub low_causes: Counter,
-    /// Interrupts because a frame found no room.
+    /// Interrupts for a frame without room.
     pub overrun_causes: Counter,
-    /// Interrupts because the link had changed.
+    /// Interrupts for a link change.
     pub link_causes: Counter,
-    /// Least time between two interrupts, in nanoseconds. A gauge.
+    /// Minimum time between two interrupts, in nanoseconds. A gauge.
     pub throttle_nanos: Counter,
-    /// Descriptors that wait for frames. A gauge.
+    /// Posted receive descriptors. A gauge.
     pub rx_posted: Counter,
     /// Writes of the receive ring's tail.
     pub rx_doorbells: Counter,
-    /// Transmit descriptors that the device has. A gauge.
+    /// Transmit descriptors that the device owns. A gauge.
     pub tx_used: Counter,
     /// Writes of the transmit ring's tail.
     pub tx_doorbells: Counter,
-    /// Contexts for checksums and segments.
+    /// Context descriptors for checksums and segments.
     pub contexts: Counter,
-    /// Packets that the device was given to cut.
+    /// Packets that the device was to segment.
     pub segmented: Counter,
-    /// Packets that had to be copied into the packet memory.
+    /// Packets that were copied into the packet memory.
     pub copied: Counter,
     /// Received packets in which the device found a wrong checksum of IP, TCP or UDP.
     pub checksum_errors: Counter,
@@ -51,9 +51,9 @@ pub struct PortStatus {
 pub enum End {
     /// The device does not answer.
     Gone,
-    /// It has told what cannot be.
+    /// The device reported an impossible value.
     Lied,
-    /// A transfer of it was refused.
+    /// A transfer of the device was refused.
     Refused,
 }
 
@@ -64,7 +64,7 @@ pub struct Facts {
     pub found: Option<Found>,
     /// The link.
     pub link: Link,
-    /// Times that it came up or went.
+    /// Number of times that the link came up or went down.
     pub link_changes: u64,
     /// Reason why the port is closed, if it is.
     pub end: Option<End>,
@@ -77,7 +77,7 @@ impl PortStatus {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Properties that seldom change.
+    /// Returns the properties that seldom change.
     pub fn facts(&self) -> Facts {
         self.lock().clone()
     }
@@ -85,16 +85,16 @@ impl PortStatus {
     /// True if the link is up.
     #[inline]
     pub fn is_link_up(&self) -> bool {
-        // Relaxed: a fact that orders nothing; a packet meets the link as it is a moment later anyway.
+        // Relaxed: the flag orders nothing; a packet meets the link state of a moment later anyway.
         self.link_up.load(Ordering::Relaxed)
     }
 
     pub(super) fn ask_for_statistics(&self) {
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a request may be seen late.
         self.refresh.store(true, Ordering::Relaxed);
     }
 
-    /// True if the device's counters are to be read.
+    /// True if a reading of the device's counters was requested.
     #[inline]
     pub(super) fn wants_statistics(&self) -> bool {
         self.refresh.load(Ordering::Relaxed)
@@ -116,14 +116,14 @@ impl PortStatus {
         self.lock().end = Some(end);
     }
 
-    /// Asks the worker to close the port, because the device was refused a transfer.
+    /// Requests that the worker close the port, because a transfer of the device was refused.
     pub(super) fn refuse(&self) {
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a request may be seen late.
         self.refused.store(true, Ordering::Relaxed);
         self.ask_for_statistics();
     }
 
-    /// True if that was asked.
+    /// True if the close was requested.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }

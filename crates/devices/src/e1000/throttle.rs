@@ -1,17 +1,17 @@
-//! Interrupt throttle: the least time between two interrupts, tuned when a budget was not used (B2, B3).
+//! Interrupt throttle: the minimum time between two interrupts, tuned when a budget was not used (B2, B3).
 //!
-//! A queue that is armed again and again after a few packets each gets interrupts as they come, for their latency;
-//! one whose interrupts bring whole budgets gets fewer of them. The worker's scheduler sets a floor.
+//! A queue that is armed after a few packets each time gets interrupts at once, for low latency; a queue
+//! whose interrupts bring whole budgets gets fewer. The worker's scheduler sets a minimum.
 
 use polder_datapath::units::Nanos;
 
-/// Times that are tried, shortest first.
+/// Throttle times, shortest first.
 const STEPS: [Nanos; 4] = [Nanos(0), Nanos(20_000), Nanos(80_000), Nanos(250_000)];
-/// Packets between two interrupts from which on the time is lengthened: a budget of source B.
+/// Number of packets between two interrupts from which the time is lengthened: a budget of source B.
 const MANY: u64 = 32;
-/// Packets between two interrupts up to which it is shortened.
+/// Number of packets between two interrupts up to which the time is shortened.
 const FEW: u64 = 4;
-/// Unit of the device's register (13.4.18).
+/// Unit of the device's register in nanoseconds (13.4.18).
 const UNIT: u64 = 256;
 
 /// Throttle of one queue.
@@ -19,17 +19,17 @@ const UNIT: u64 = 256;
 pub(super) struct Throttle {
     step: usize,
     floor: Nanos,
-    /// Value that the device has.
+    /// Value last set in the device.
     set: Option<u32>,
 }
 
 impl Throttle {
-    /// Sets the shortest time.
+    /// Sets the minimum time.
     pub(super) fn set_floor(&mut self, floor: Nanos) {
         self.floor = floor;
     }
 
-    /// Takes into account the packets that came since the queue was armed last.
+    /// Tunes the time by the number of packets since the queue was last armed.
     pub(super) fn tune(&mut self, packets: u64) {
         if packets >= MANY {
             self.step = (self.step + 1).min(STEPS.len() - 1);
@@ -38,19 +38,19 @@ impl Throttle {
         }
     }
 
-    /// The time that applies.
+    /// Returns the current time.
     pub(super) fn time(&self) -> Nanos {
         STEPS[self.step].max(self.floor)
     }
 
-    /// Value for the device's register, if it has another one.
+    /// Returns the value for the device's register, if it differs from the last one.
     pub(super) fn change(&mut self) -> Option<u32> {
         let value = u32::try_from(self.time().0.div_ceil(UNIT)).unwrap_or(u32::MAX).min(LONGEST);
         (self.set.replace(value) != Some(value)).then_some(value)
     }
 }
 
-/// Greatest value of the register, of 16 bits.
+/// Maximum of the register, which has 16 bits.
 const LONGEST: u32 = 0xffff;
 
 #[cfg(test)]

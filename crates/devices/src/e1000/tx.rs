@@ -1,14 +1,15 @@
-//! Packets that go out: a descriptor a frame, and one write to the device a batch.
+//! The transmitter: one descriptor per frame, and one write to the device per batch.
 //!
-//! The last descriptor of a batch asks for a report; when that comes, all before it are done. A frame stays in the
-//! driver's table meanwhile, by its place in the ring, so that nothing that the device writes names memory.
-//! Super-packets leave whole behind a context descriptor, which is written only where it differs from the last one.
+//! The last descriptor of a batch requests a report; its completion means that all before it are done.
+//! Meanwhile a frame stays in the driver's table, by its index in the ring, so no address that the device
+//! writes is used. Super-packets follow a context descriptor, which is written only if it differs from the
+//! last one.
 //!
-//! Exits: `tx-too-long`; `tx-error` for one that is no Ethernet frame, or lies in other memory while there is no slot
-//! for a copy, or that the device had not taken when the port was closed; `cannot-segment` for a super-packet that is
-//! not what its metadata say; `port-down` without a link.
+//! Exits: `tx-too-long`; `tx-error` for a packet that is no Ethernet frame, that lies in other memory while
+//! no slot is free for a copy, or that the device had not taken when the port was closed; `cannot-segment`
+//! for a super-packet that does not match its metadata; `port-down` without a link.
 //!
-//! Cost: one write to the device a batch, none for taking frames back.
+//! Cost: one write to the device per batch, none for reclaiming frames.
 
 use super::desc::{Context, LONGEST_BUFFER, TX_DATA, TX_DONE, tx_command};
 use super::offload::{Treatment, prepare};
@@ -23,43 +24,43 @@ use polder_datapath::port::{Turn, TxQueue};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Descriptors that one call takes back at most.
+/// Maximum number of descriptors that one call reclaims.
 const RECLAIM: usize = 256;
-/// Fruitless looks for a report after which the device is looked at.
+/// Number of checks without a report after which the device is checked.
 const LOOK: u32 = 4096;
-/// Descriptors of a packet beside those of its data: a context.
+/// Descriptors of a packet besides those of its data: a context.
 const CONTEXT: usize = 1;
 
-/// Packets that were given to the device together.
+/// Packets that were passed to the device together.
 #[derive(Clone, Copy, Debug)]
 struct Report {
-    /// Place of the descriptor that asks for the report.
+    /// Index of the descriptor that requests the report.
     last: usize,
     packets: u32,
     wire_packets: u64,
     bytes: u64,
 }
 
-/// The sending end of a port.
+/// The transmitting end of a port.
 pub struct E1000Tx {
     ring: Ring,
-    /// Frames that the device has, by descriptor.
+    /// Frames that the device owns, by descriptor.
     frames: Box<[Option<Frame>]>,
-    /// First descriptor that has not been taken back.
+    /// First descriptor that has not been reclaimed.
     clean: usize,
-    /// First descriptor that is not the device's.
+    /// First descriptor that the device does not own.
     tail: usize,
-    /// Descriptors from `clean` to `tail`, and the frames of those.
+    /// Number of descriptors from `clean` to `tail`, and number of their frames.
     used: usize,
     posted: u32,
     reports: VecDeque<Report>,
-    /// Packets whose frames are out.
+    /// Number of packets whose frames are in flight.
     held: u32,
-    /// The context that the device has.
+    /// The context last set in the device.
     context: Option<Context>,
-    /// The longest frame, in bytes, a tag included, FCS excluded.
+    /// Maximum frame length in bytes, a tag included, FCS excluded.
     longest: usize,
-    /// Looks for a report that found none.
+    /// Number of checks without a report.
     fruitless: u32,
     counters: Arc<QueueCounters>,
     core: Arc<Core>,
@@ -90,18 +91,18 @@ impl E1000Tx {
         }
     }
 
-    /// Descriptors that are free.
+    /// Returns the number of free descriptors.
     fn room(&self) -> usize {
         self.ring.len() - 1 - self.used
     }
 
-    /// Number of packets at the front of `batch` that find room.
+    /// Returns the number of packets at the front of `batch` that find room.
     #[inline]
     fn plan(&self, batch: &Batch, room: usize) -> usize {
         let mut left = room;
         for (index, packet) in batch.iter().enumerate() {
             let needed = self.descriptors(packet);
-            // One that never finds room is taken to be dropped.
+            // A packet that can never fit is taken, and dropped.
             if needed > left && needed < self.ring.len() {
                 return index;
             }
@@ -110,7 +111,7 @@ impl E1000Tx {
         batch.len()
     }
 
-    /// Descriptors that a packet needs at most.
+    /// Returns the maximum number of descriptors of a packet.
     #[inline]
     fn descriptors(&self, packet: &Packet) -> usize {
         let is_known = packet.lies_in(self.core.region.id());
@@ -125,7 +126,7 @@ impl E1000Tx {
         CONTEXT + 1 + (packet.len() + usize::from(HEADROOM)).div_ceil(slot) * 2
     }
 
-    /// Gives a packet to the device, or drops it.
+    /// Passes a packet to the device, or drops it.
     #[inline]
     fn send(&mut self, mut packet: Packet, pool: &mut Pool) -> Option<u64> {
         if !packet.lies_in(self.core.region.id()) {
@@ -137,7 +138,7 @@ impl E1000Tx {
         }
     }
 
-    /// A copy of a packet that lies in memory that the device does not know.
+    /// Copies a packet that lies in memory unknown to the device.
     #[cold]
     fn copy(&self, packet: Packet, pool: &mut Pool) -> Option<Packet> {
         let copy = packet.duplicate(pool);
@@ -190,7 +191,7 @@ impl E1000Tx {
     fn post_chain(&mut self, packet: Packet, command: u64, pool: &mut Pool) -> u64 {
         let mut last = 0;
         for segment in packet.into_segments() {
-            // A buffer of no bytes is a null descriptor (3.3.3), which costs a place and says nothing.
+            // A buffer of no bytes would be a null descriptor (3.3.3), which uses a place without effect.
             if segment.length == 0 {
                 pool.release_frame(segment.frame);
             } else {
@@ -200,7 +201,7 @@ impl E1000Tx {
         last
     }
 
-    /// Writes a context, unless the device has it already; one of segments is for one packet.
+    /// Writes a context, unless the device has it already; a segmentation context is for one packet.
     #[cold]
     fn post_context(&mut self, context: Context) {
         if self.context == Some(context) && context.segment == 0 {
@@ -235,7 +236,8 @@ impl E1000Tx {
         self.used += 1;
     }
 
-    /// Gives what was written to the device: the last descriptor asks for a report, and one write rings the bell.
+    /// Passes the written descriptors to the device: the last one requests a report, and one write updates
+    /// the tail.
     #[inline]
     fn ring_bell(&mut self, packets: u32, wire_packets: u64, bytes: u64) {
         let last = self.ring.before(self.tail);
@@ -248,7 +250,7 @@ impl E1000Tx {
         self.counters.transmitted_bytes.add(bytes);
     }
 
-    /// Takes frames back whose packets were reported, some at a time; `true` when more may be there.
+    /// Reclaims frames of reported packets, a limited number at a time; returns `true` if more may follow.
     #[inline]
     fn collect(&mut self, pool: &mut Pool) -> bool {
         let mut count = 0;
@@ -269,7 +271,7 @@ impl E1000Tx {
         false
     }
 
-    /// Takes the frames of all descriptors up to `last` back; returns the number of descriptors.
+    /// Reclaims the frames of all descriptors up to `last`; returns the number of descriptors.
     #[inline]
     fn take_back(&mut self, last: usize, pool: &mut Pool) -> usize {
         let (before, end) = (self.used, self.ring.after(last));
@@ -284,7 +286,7 @@ impl E1000Tx {
         before - self.used
     }
 
-    /// Counts packets that were never reported as drops, and leaves their frames until the device is at rest.
+    /// Counts packets that were never reported as drops, and keeps their frames until the device is stopped.
     #[cold]
     fn give_up(&mut self) {
         for Report { wire_packets, bytes, .. } in core::mem::take(&mut self.reports) {
@@ -358,7 +360,7 @@ impl TxQueue for E1000Tx {
 
 impl Drop for E1000Tx {
     fn drop(&mut self) {
-        // Reports that came since the last turn are of packets that left.
+        // Reports since the last turn are of sent packets.
         let region = self.core.region.clone();
         let mut pool = region.pool();
         if !self.core.is_closed() {

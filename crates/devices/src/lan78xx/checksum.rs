@@ -1,7 +1,7 @@
 //! Transport checksum state from the adapter's sum over a received frame.
 //!
-//! The sum covers everything behind the Ethernet header, padding included. Take away what does not
-//! belong to the transport message, add the pseudo-header, and it must come out as all ones.
+//! The sum covers all bytes after the Ethernet header, padding included. The bytes outside the transport
+//! message are subtracted and the pseudo-header is added; the result must be all ones.
 
 use polder_datapath::wire::{Checksum, EtherType, IpProtocol, Ipv4, Ipv6, Pseudo};
 
@@ -11,19 +11,18 @@ const HEADER: usize = 14;
 /// Verdict on a transport checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is right.
+    /// The checksum is right.
     Verified,
-    /// The adapter's sum does not fit the frame.
+    /// The adapter's sum does not match the frame.
     Mismatch,
-    /// The frame has none that the sum could tell of.
+    /// The frame has no checksum that the sum covers.
     None,
 }
 
-/// Verdict on the transport checksum of `frame`, given the sum of all bytes behind its Ethernet header (and
-/// behind its tag, if that is in the frame).
+/// Returns the verdict on the transport checksum of `frame`, by the sum of all bytes after its Ethernet
+/// header (and after its tag, if that is in the frame).
 ///
-/// A sum that does not fit leaves the checksum unknown: the stack that the packet is for finds out
-/// whether the packet or the sum is wrong.
+/// A mismatch leaves the checksum unknown: the receiving stack finds out if the packet or the sum is wrong.
 pub(super) fn verify(frame: &[u8], sum: u16) -> Verdict {
     let Some(kind) = frame.get(HEADER - 2..HEADER) else { return Verdict::None };
     let (kind, network) = if kind == EtherType::VLAN.0.to_be_bytes() {
@@ -65,11 +64,11 @@ struct Message {
 }
 
 impl Message {
-    /// True if the sum fits; `None` when the message has no checksum.
+    /// True if the sum matches; `None` if the message has no checksum.
     fn is_intact(&self, packet: &[u8], sum: u16) -> Option<bool> {
         let has_sum = match self.protocol {
             IpProtocol::TCP => true,
-            // Zero means that the sender did not compute any.
+            // Zero means that the sender did not compute one.
             IpProtocol::UDP => packet.get(self.begin + 6..self.begin + 8).is_some_and(|sum| sum != [0, 0]),
             _ => false,
         };
@@ -77,7 +76,7 @@ impl Message {
         if !has_sum {
             return None;
         }
-        // One's complement: taking away is adding the complement.
+        // One's complement: subtracting is adding the complement.
         let header = !Checksum::new().with(header).partial();
         let padding = if self.end.is_multiple_of(2) { Checksum::new() } else { Checksum::new().with(&[0]) }
             .with(padding)

@@ -8,9 +8,9 @@ use crate::usb::Setup;
 use crate::usb::control::{ControlError, Pipe};
 use polder_datapath::units::Nanos;
 
-/// Time limit for an operation that the adapter carries out by itself.
+/// Time limit for an operation of the adapter.
 const DEADLINE: Nanos = Nanos::from_millis(1000);
-/// Polling interval of conditions that take a while.
+/// Polling interval of awaited conditions.
 const PAUSE: Nanos = Nanos(200_000);
 
 impl Pipe {

@@ -1,4 +1,4 @@
-//! Descriptors of the adapters; the three endpoints must be there.
+//! Descriptors of the adapters, which must have the three endpoints.
 
 use crate::usb::Speed;
 use crate::usb::descriptor::{
@@ -21,7 +21,7 @@ pub enum Chip {
 }
 
 impl Chip {
-    /// The product number, which is also the upper half of the chip's identity register.
+    /// Returns the product ID, which is also the upper half of the chip's identity register.
     pub const fn product(self) -> u16 {
         match self {
             Self::Lan7800 => 0x7800,
@@ -30,7 +30,7 @@ impl Chip {
         }
     }
 
-    /// The chip of a product number.
+    /// Returns the chip of a product ID.
     pub const fn of_product(product: u16) -> Option<Self> {
         match product {
             0x7800 => Some(Self::Lan7800),
@@ -40,12 +40,12 @@ impl Chip {
         }
     }
 
-    /// The chip of a device.
+    /// Returns the chip of a device.
     pub const fn of(vendor: u16, product: u16) -> Option<Self> {
         if vendor == VENDOR { Self::of_product(product) } else { None }
     }
 
-    /// The name on the package.
+    /// Returns the name on the package.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lan7800 => "LAN7800",
@@ -55,23 +55,23 @@ impl Chip {
     }
 }
 
-/// As the device has them.
+/// Endpoints of the real device.
 pub const ENDPOINTS: Endpoints =
     Endpoints { bulk_in: 0x81, bulk_out: 0x02, interrupt: 0x83, interval: 4, interrupt_packet: 16 };
 
-/// Chip of a device descriptor.
+/// Returns the chip of a device descriptor.
 ///
 /// # Errors
-/// [`DescriptorError`] when it is none of ours.
+/// [`DescriptorError`] for another device.
 pub fn parse_device(bytes: &[u8]) -> Result<Chip, DescriptorError> {
     let (vendor, product) = descriptor::parse_device(bytes)?;
     Chip::of(vendor, product).ok_or(DescriptorError::Unknown { vendor, product })
 }
 
-/// The endpoints of a configuration, in whatever order they stand.
+/// Returns the endpoints of a configuration, in any order.
 ///
 /// # Errors
-/// [`DescriptorError`] when it is malformed, or an endpoint is missing.
+/// [`DescriptorError`] if it is malformed, or an endpoint is missing.
 pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
     let mut found = FoundEndpoints::default();
     for descriptor in Descriptors::of(bytes)? {
@@ -82,7 +82,7 @@ pub fn parse_configuration(bytes: &[u8]) -> Result<Endpoints, DescriptorError> {
     found.complete()
 }
 
-/// The descriptor of a device: manufacturer, product and serial number are strings 1, 2 and 3.
+/// Returns a device descriptor: manufacturer, product and serial number are strings 1, 2 and 3.
 pub fn device(chip: Chip, speed: Speed) -> [u8; DEVICE_BYTES] {
     let ([vendor_0, vendor_1], [product_0, product_1]) = (VENDOR.to_le_bytes(), chip.product().to_le_bytes());
     // USB 2.10 has a BOS; at SuperSpeed the packet size of endpoint 0 is an exponent.
@@ -97,7 +97,7 @@ pub fn device(chip: Chip, speed: Speed) -> [u8; DEVICE_BYTES] {
     ]
 }
 
-/// The descriptor of the one configuration, with all that belongs to it.
+/// Returns the descriptor of the only configuration, with all its descriptors.
 pub fn configuration(speed: Speed) -> Vec<u8> {
     let packet = match speed {
         Speed::High => 512_u16,

@@ -1,68 +1,68 @@
-//! Frames in bulk transfers, with the command words in front of them.
+//! Frames in bulk transfers, with the command words before them.
 //!
-//! | direction | in front of each frame | the frame | the next one begins |
+//! | direction | before each frame | the frame | start of the next frame |
 //! |---|---|---|---|
 //! | bulk in | A, B (32 bits each), C (16 bits), 10 bytes | with its FCS | at 10 + length, rounded up to 4 |
 //! | bulk out | A, B, 8 bytes | without FCS | at 8 + length, rounded up to 4 |
 //!
-//! All words are little-endian. The last frame of a transfer is not padded. Both directions are
-//! written and parsed here, once for the driver and once for the model; what a device says is checked
-//! before it is used, and the first thing that cannot be right ends a transfer.
+//! All words are little-endian. The last frame of a transfer is not padded. Both directions are written and parsed
+//! here, once for the driver and once for the model; every value of a device is checked before use, and the first
+//! invalid one ends a transfer.
 
 use core::fmt;
 
-/// Bytes of the command words in front of a received frame.
+/// Bytes of the command words before a received frame.
 pub const RX_COMMAND_BYTES: usize = 10;
-/// Bytes of the command words in front of a frame to be sent.
+/// Bytes of the command words before a sent frame.
 pub const TX_COMMAND_BYTES: usize = 8;
 /// Bytes of a frame check sequence.
 pub const FCS_BYTES: usize = 4;
 /// Bytes of an Ethernet header.
 const HEADER_BYTES: usize = 14;
-/// The shortest bulk-in transfer with a frame in it: command words and an Ethernet header.
+/// Bytes of the shortest bulk-in transfer with a frame: command words and an Ethernet header.
 pub const SHORTEST_TRANSFER: usize = RX_COMMAND_BYTES + HEADER_BYTES;
 
-/// Bits of word A in front of a received frame.
+/// Bits of word A before a received frame.
 pub mod rx_a {
     /// Bytes of the frame, FCS included.
     pub const LENGTH: u32 = 0x3fff;
-    /// The checksum in word B is not to be used.
+    /// The checksum in word B is unusable.
     pub const IGNORE_CHECKSUM: u32 = 0x4000;
     /// The FCS is wrong.
     pub const FCS_ERROR: u32 = 0x1_0000;
-    /// Ends within a byte.
+    /// The frame ends within a byte.
     pub const ALIGNMENT: u32 = 0x2_0000;
-    /// The PHY has seen an error.
+    /// The PHY has detected an error.
     pub const PHY_ERROR: u32 = 0x4_0000;
-    /// Longer than the MAC accepts.
+    /// The frame is longer than the MAC accepts.
     pub const LONG: u32 = 0x8_0000;
-    /// Shorter than 64 bytes.
+    /// The frame is shorter than 64 bytes.
     pub const RUNT: u32 = 0x10_0000;
-    /// Cut by the watchdog.
+    /// The watchdog has cut the frame.
     pub const WATCHDOG: u32 = 0x20_0000;
-    /// Some error has been seen, of the MAC or in a checksum.
+    /// The MAC or a checksum had an error.
     pub const ERROR: u32 = 0x40_0000;
     /// The checksum of TCP or UDP is wrong.
     pub const TRANSPORT_CHECKSUM: u32 = 0x4000_0000;
     /// The checksum of the IP header is wrong.
     pub const IP_CHECKSUM: u32 = 0x8000_0000;
-    /// Errors of the MAC: the frame did not arrive as it was sent.
+    /// Errors of the MAC: the frame was damaged on the way.
     pub const DEVICE_ERRORS: u32 = FCS_ERROR | ALIGNMENT | PHY_ERROR | LONG | RUNT | WATCHDOG;
-    /// Errors in a frame that arrived as it was sent.
+    /// Errors in an undamaged frame.
     pub const CHECKSUM_ERRORS: u32 = IP_CHECKSUM | TRANSPORT_CHECKSUM;
     /// All kinds of errors.
     pub const ERRORS: u32 = DEVICE_ERRORS | CHECKSUM_ERRORS | ERROR;
-    /// The frame had a VLAN tag; it stands in word B.
+    /// The frame had a VLAN tag, which is in word B.
     pub const VLAN: u32 = 0x80_0000;
-    /// To a multicast address.
+    /// The destination is a multicast address.
     pub const MULTICAST: u32 = 0x100_0000;
-    /// To the broadcast address.
+    /// The destination is the broadcast address.
     pub const BROADCAST: u32 = 0x200_0000;
-    /// To an address of the perfect filter.
+    /// The destination is in the perfect filter.
     pub const PERFECT: u32 = 0x400_0000;
 }
 
-/// Bits of word A in front of a frame to be sent.
+/// Bits of word A before a sent frame.
 pub mod tx_a {
     /// Bytes of the frame.
     pub const LENGTH: u32 = 0xf_ffff;
@@ -74,7 +74,7 @@ pub mod tx_a {
     pub const TRANSPORT_CHECKSUM: u32 = 0x200_0000;
     /// Write the checksum of the IPv4 header.
     pub const IP_CHECKSUM: u32 = 0x400_0000;
-    /// Cut into segments of the size in word B.
+    /// Segment, with the size in word B.
     pub const SEGMENT: u32 = 0x800_0000;
 }
 
@@ -90,7 +90,7 @@ pub struct RxStatus {
 }
 
 impl RxStatus {
-    /// Reads the words.
+    /// Parses the words.
     pub fn read(bytes: [u8; RX_COMMAND_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j] = bytes;
         Self {
@@ -100,20 +100,20 @@ impl RxStatus {
         }
     }
 
-    /// Writes the words.
+    /// Returns the bytes of the words.
     pub fn write(self) -> [u8; RX_COMMAND_BYTES] {
         let ([a, b, c, d], [e, f, g, h]) = (self.a.to_le_bytes(), self.b.to_le_bytes());
         let [i, j] = self.c.to_le_bytes();
         [a, b, c, d, e, f, g, h, i, j]
     }
 
-    /// Bytes of the frame, FCS included.
+    /// Returns the bytes of the frame, FCS included.
     pub const fn length(self) -> usize {
         (self.a & rx_a::LENGTH) as usize
     }
 
-    /// True if the frame did not arrive as it was sent. [`rx_a::ERROR`] alone does not say so: the adapter
-    /// sets it for wrong checksums too.
+    /// True if the frame was damaged on the way. [`rx_a::ERROR`] alone does not mean that: the adapter sets
+    /// it for wrong checksums too.
     pub const fn is_damaged(self) -> bool {
         self.a & rx_a::DEVICE_ERRORS != 0
     }
@@ -123,24 +123,24 @@ impl RxStatus {
         self.a & rx_a::CHECKSUM_ERRORS != 0
     }
 
-    /// The tag that the adapter took out of the frame, or saw in it.
+    /// Returns the tag that the adapter removed from the frame, or saw in it.
     #[expect(clippy::cast_possible_truncation, reason = "the tag is the lower half of the word")]
     pub const fn vlan(self) -> Option<u16> {
         if self.a & rx_a::VLAN == 0 { None } else { Some(self.b as u16) }
     }
 
-    /// The one's complement sum of all that stands behind the Ethernet header, FCS excluded.
+    /// Returns the one's complement sum of all bytes after the Ethernet header, FCS excluded.
     pub const fn checksum(self) -> Option<u16> {
         if self.a & rx_a::IGNORE_CHECKSUM == 0 { Some((self.b >> 16) as u16) } else { None }
     }
 }
 
-/// Maximum number of frames in `bytes` of a bulk-in transfer, of which a cut one is one too. The shortest
-/// has 60 bytes with its FCS: its tag was taken out.
+/// Returns the maximum number of frames in `bytes` of a bulk-in transfer, an incomplete one included. The
+/// shortest has 60 bytes with its FCS, after removal of its tag.
 pub const fn most_frames(bytes: usize) -> usize {
     const SHORTEST: usize = RX_COMMAND_BYTES + 60;
     let padded = SHORTEST.next_multiple_of(4);
-    // The last one is not padded.
+    // The last frame is not padded.
     let whole = (bytes + padded - SHORTEST) / padded;
     if whole == 0 && bytes > 0 { 1 } else { whole }
 }
@@ -154,19 +154,19 @@ pub struct RxFrame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Reason why a transfer is not to be believed from some point on.
+/// Reason why the rest of a transfer is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RxFault {
-    /// Shorter than any transfer with a frame in it.
+    /// Shorter than any transfer with a frame.
     #[error("a transfer of {0} bytes is shorter than a frame")]
     ShortTransfer(usize),
-    /// The transfer ends inside command words.
+    /// The transfer ends within command words.
     #[error("the command words of a frame are cut")]
     CommandCut,
     /// A frame shorter than an Ethernet header and its FCS.
     #[error("a frame of {0} bytes is shorter than its header")]
     FrameShort(usize),
-    /// A frame that runs over the end of its transfer.
+    /// A frame that extends beyond the end of its transfer.
     #[error("a frame of {length} bytes where {left} are left")]
     Beyond {
         /// Length that the adapter reports.
@@ -176,19 +176,19 @@ pub enum RxFault {
     },
 }
 
-/// A place in a bulk-in transfer, at the beginning of a frame or at the end.
+/// A position in a bulk-in transfer, at the start of a frame or at the end.
 ///
-/// It holds no bytes, so that a transfer can be left in the middle and taken up later.
+/// It holds no bytes, so parsing can pause within a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCursor {
     at: usize,
 }
 
 impl RxCursor {
-    /// The next frame of `transfer`; `None` at its end.
+    /// Returns the next frame of `transfer`; `None` at its end.
     ///
     /// # Errors
-    /// [`RxFault`]: what remains of the transfer cannot be understood, and the cursor is at its end.
+    /// [`RxFault`]: the rest of the transfer is invalid, and the cursor is at its end.
     #[inline]
     pub fn next<'a>(&mut self, transfer: &'a [u8]) -> Option<Result<RxFrame<'a>, RxFault>> {
         if self.at >= transfer.len() {
@@ -201,7 +201,7 @@ impl RxCursor {
         Some(result)
     }
 
-    /// Bytes of `transfer` that have not been read.
+    /// Returns the number of unparsed bytes of `transfer`.
     pub const fn left(&self, transfer: &[u8]) -> usize {
         transfer.len().saturating_sub(self.at)
     }
@@ -233,39 +233,40 @@ pub struct TxCommand {
 }
 
 impl TxCommand {
-    /// Send a frame of `length` bytes and add its FCS; `None` when no frame is that long.
+    /// Returns the command to send a frame of `length` bytes and add its FCS; `None` if the length is too
+    /// large.
     #[inline]
     pub fn plain(length: usize) -> Option<Self> {
         let length = u32::try_from(length).ok().filter(|&length| length <= tx_a::LENGTH)?;
         Some(Self { a: length | tx_a::FCS, b: 0 })
     }
 
-    /// Writes the words.
+    /// Returns the bytes of the words.
     #[inline]
     pub fn write(self) -> [u8; TX_COMMAND_BYTES] {
         let ([a, b, c, d], [e, f, g, h]) = (self.a.to_le_bytes(), self.b.to_le_bytes());
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Reads the words.
+    /// Parses the words.
     pub fn read([a, b, c, d, e, f, g, h]: [u8; TX_COMMAND_BYTES]) -> Self {
         Self { a: u32::from_le_bytes([a, b, c, d]), b: u32::from_le_bytes([e, f, g, h]) }
     }
 
-    /// Bytes of the frame.
+    /// Returns the bytes of the frame.
     pub const fn length(self) -> usize {
         (self.a & tx_a::LENGTH) as usize
     }
 
-    /// The tag to insert.
+    /// Returns the tag to insert.
     #[expect(clippy::cast_possible_truncation, reason = "the tag is the lower half of the word")]
     pub const fn vlan(self) -> Option<u16> {
         if self.a & tx_a::VLAN == 0 { None } else { Some(self.b as u16) }
     }
 }
 
-/// Bytes that a frame of `length` takes in a bulk-out transfer that has `used` bytes: padding before
-/// it, command words, and itself.
+/// Returns the bytes that a frame of `length` adds to a bulk-out transfer with `used` bytes: padding, command
+/// words, and the frame.
 #[inline]
 pub const fn tx_room(used: usize, length: usize) -> usize {
     used.next_multiple_of(4) - used + TX_COMMAND_BYTES + length
@@ -290,20 +291,20 @@ impl fmt::Display for TxFault {
     }
 }
 
-/// A place in a bulk-out transfer, at the beginning of a frame or at the end.
+/// A position in a bulk-out transfer, at the start of a frame or at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCursor {
     at: usize,
 }
 
 impl TxCursor {
-    /// Bytes of the transfer that have been read, padding included.
+    /// Returns the number of parsed bytes of the transfer, padding included.
     pub const fn position(self) -> usize {
         self.at
     }
 
-    /// The next frame of `transfer`, the next one beginning at a multiple of `alignment` (4 on the
-    /// device); `None` at its end.
+    /// Returns the next frame of `transfer`; the one after it starts at a multiple of `alignment` (4 on the
+    /// device); `None` at the end.
     ///
     /// # Errors
     /// [`TxFault`]: the cursor is at the end.

@@ -1,4 +1,4 @@
-//! The adapter as a USB network function: dialogues, and what of an interrupt transfer matters.
+//! The adapter as a USB network function: dialogues, and interrupt transfers.
 
 use super::frame::most_frames;
 use super::init::{self, Found, InitError, Wanted};
@@ -13,8 +13,8 @@ use crate::usb::function::{Dialogue, Function, Transfers};
 use crate::usb::{HEADERS, Speed};
 use polder_datapath::units::Nanos;
 
-/// Between two readings of the statistics: the shortest frames at 1 Gbit/s wrap a counter of 20 bits after
-/// 0.70 s, and a look at the link may come between.
+/// Interval of statistics readings: the shortest frames at 1 Gbit/s wrap a counter of 20 bits after 0.70 s,
+/// and a link check may delay a reading.
 const STATISTICS_PERIOD: Nanos = Nanos::from_millis(400);
 
 /// A LAN78xx.
@@ -23,7 +23,7 @@ pub(super) struct Lan78xxFunction {
     statistics_read: Nanos,
 }
 
-/// Answer of a dialogue.
+/// Result of a dialogue.
 pub(super) enum Report {
     Link(Link),
     Statistics(super::statistics::Block),

@@ -1,4 +1,4 @@
-//! Bringing the adapter up, as a numbered list, and putting it to rest.
+//! Bringing up and stopping the adapter, in numbered steps.
 
 use super::descriptor::{Chip, parse_configuration, parse_device};
 use super::phy::{self, Phy};
@@ -16,15 +16,15 @@ use crate::usb::Setup;
 use crate::usb::control::{ControlError, Pipe};
 use crate::usb::descriptor::{CONFIGURATION, DEVICE, DescriptorError, Endpoints};
 
-/// Bytes of a frame beside its network packet: Ethernet header, a VLAN tag, FCS.
+/// Bytes of a frame beyond the MTU: Ethernet header, a VLAN tag, FCS.
 const OVERHEAD: u32 = 14 + 4 + 4;
 /// Last 512-byte block of each FIFO of 12 KiB.
 const FIFO_END: u32 = 0x17;
-/// Cycles of `BULK_IN_DLY` in a microsecond.
+/// Cycles of `BULK_IN_DLY` per microsecond.
 const DELAY_CYCLES: u32 = 60;
 /// Maximum of `BULK_IN_DLY`.
 const LONGEST_DELAY: u32 = 0xffff;
-/// Packets of the endpoint in a transfer: 16 KiB at high speed, 32 KiB at SuperSpeed.
+/// Maximum number of endpoint packets per transfer: 16 KiB at high speed, 32 KiB at SuperSpeed.
 const BURST: u32 = 0x20;
 /// The bit of the latency tolerance messages in [`USB_CFG1`].
 const LTM: u32 = 0x100;
@@ -37,19 +37,19 @@ pub(super) struct Wanted {
     pub(super) receive: ReceiveFilter,
     pub(super) pause: bool,
     pub(super) strip_tags: bool,
-    /// Time for which a short transfer waits for more, in microseconds.
+    /// Time for which a short transfer waits for more frames, in microseconds.
     pub(super) gather_us: u16,
-    /// Used when the adapter has no address of its own.
+    /// MAC address to use if the adapter has none.
     pub(super) random: [u8; 6],
 }
 
 /// Frames that an adapter receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveFilter {
-    /// All of them, as a bridge needs it.
+    /// All frames, as a bridge needs.
     #[default]
     All,
-    /// Frames to its own address, to broadcast, and to some groups.
+    /// Frames to the adapter's own address, to broadcast, and to some groups.
     Addresses {
         /// Further unicast addresses and groups.
         addresses: Vec<[u8; 6]>,
@@ -81,65 +81,65 @@ pub enum MacSource {
     Eeprom,
     /// Its one-time programmable memory.
     Otp,
-    /// Chance: it has none.
+    /// Generated: the adapter has none.
     Random,
 }
 
 /// Reason why an adapter could not be brought up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
-    /// The device is no such adapter.
+    /// The descriptors are those of another device.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
-    /// The adapter refused or failed a control request.
+    /// A control request was refused or failed.
     #[error("{0}; unplug the adapter and plug it in again")]
     Control(#[from] ControlError),
-    /// The chip says that it is another one than its descriptor.
+    /// The chip's register does not match its descriptor.
     #[error("the adapter's descriptor says {descriptor:#06x}, its register {register:#06x}")]
     Identity {
-        /// The product of the descriptor.
+        /// Product ID in the descriptor.
         descriptor: u16,
-        /// The chip of the register.
+        /// Chip in the register.
         register: u16,
     },
 }
 
-/// Brings the adapter up, from descriptors to a link that negotiates.
+/// Brings the adapter up, from descriptors to a negotiating link.
 pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitError> {
     let pipe = &pipe;
-    // 1. What it is.
+    // 1. The descriptors are read.
     let device = pipe.descriptor(DEVICE, 0, 18).await?;
     let chip = parse_device(&device)?;
     let configuration = pipe.descriptor(CONFIGURATION, 0, 255).await?;
     let endpoints = parse_configuration(&configuration)?;
     pipe.set_configuration(1).await?;
-    // 2. Silence, reset, identity.
+    // 2. Interrupts are off, the adapter is reset, its identity is checked.
     pipe.write(INT_EP_CTL, 0).await?;
     pipe.modify(HW_CFG, 0, hw_cfg::LITE_RESET).await?;
     pipe.until(HW_CFG, hw_cfg::LITE_RESET, 0).await?;
     let revision = identify(pipe, chip).await?;
-    // 3. Its address.
+    // 3. The MAC address is determined.
     let (mac, mac_source) = find_address(pipe, chip, &wanted).await?;
-    // 4. The USB side.
+    // 4. The USB side is set up.
     set_up_bus(pipe, &wanted).await?;
-    // 5. FIFOs, interrupts, flow control.
+    // 5. FIFOs, interrupts and flow control are set up.
     pipe.write(FCT_RX_FIFO_END, FIFO_END).await?;
     pipe.write(FCT_TX_FIFO_END, FIFO_END).await?;
     pipe.write(INT_STS, u32::MAX).await?;
     pipe.write(FLOW, 0).await?;
     pipe.write(FCT_FLOW, 0).await?;
-    // 6. Filters and checksums.
+    // 6. Filters and checksums are set.
     set_filters(pipe, &wanted, mac).await?;
-    // 7. The PHY.
+    // 7. The PHY is set up.
     pipe.modify(PMT_CTL, 0, pmt_ctl::PHY_RESET).await?;
     pipe.until(PMT_CTL, pmt_ctl::PHY_RESET | pmt_ctl::READY, pmt_ctl::READY).await?;
     let phy = phy::find(pipe, chip).await?;
     phy::prepare_rgmii(pipe, chip, phy).await?;
-    // 8. The MAC: speed and duplex follow the PHY.
+    // 8. The MAC is set up: speed and duplex follow the PHY.
     pipe.modify(MAC_CR, mac_cr::LOOPBACK, mac_cr::AUTO_SPEED | mac_cr::AUTO_DUPLEX).await?;
     let longest = (u32::from(wanted.mtu) + OVERHEAD) << MAC_RX_MAX_SIZE_SHIFT;
     pipe.write(MAC_RX, longest & mac_rx::MAX_SIZE).await?;
-    // 9. From wire to bus and back.
+    // 9. FIFOs and MAC are enabled in both directions.
     for fifo in [FCT_RX_CTL, FCT_TX_CTL] {
         pipe.write(fifo, fct::RESET).await?;
         pipe.until(fifo, fct::RESET, 0).await?;
@@ -148,7 +148,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
     pipe.write(FCT_TX_CTL, fct::ENABLE).await?;
     pipe.write(FCT_RX_CTL, fct::ENABLE).await?;
     pipe.modify(MAC_RX, 0, mac_rx::ENABLE).await?;
-    // 10. A link.
+    // 10. Link interrupts are enabled.
     pipe.write(INT_EP_CTL, int_sts::PHY).await?;
     if let Some(phy) = phy {
         phy::start(pipe, phy, wanted.pause).await?;
@@ -157,7 +157,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
     Ok(Found { chip, revision, endpoints, mac, mac_source, phy, statistics })
 }
 
-/// Puts the adapter to rest: nothing is sent or received any more.
+/// Stops the adapter: it receives and sends no frame.
 pub(super) async fn put_to_rest(pipe: Pipe) -> Result<(), ControlError> {
     let pipe = &pipe;
     pipe.write(INT_EP_CTL, 0).await?;
@@ -217,12 +217,13 @@ async fn find_address(
     Ok((mac, source))
 }
 
-/// True for a unicast address.
+/// True for a valid unicast address.
 fn is_valid(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// The address in the EEPROM. On a LAN7800 its pins are those of two LEDs, which are dark meanwhile.
+/// Reads the address in the EEPROM. On a LAN7800 the EEPROM shares pins with two LEDs, which are dark
+/// meanwhile.
 async fn address_in_eeprom(pipe: &Pipe, chip: Chip) -> Result<Option<[u8; 6]>, ControlError> {
     let configuration = pipe.read(HW_CFG).await?;
     let shares_pins = chip == Chip::Lan7800 && configuration & hw_cfg::LEDS_OF_EEPROM != 0;
@@ -248,7 +249,7 @@ async fn read_address_in_eeprom(pipe: &Pipe) -> Result<Option<[u8; 6]>, ControlE
     Ok(Some(mac))
 }
 
-/// A byte of the EEPROM; `None` when there is none, or it stays busy.
+/// Reads a byte of the EEPROM; `None` if there is none, or it stays busy.
 async fn read_eeprom(pipe: &Pipe, address: u16) -> Result<Option<u8>, ControlError> {
     pipe.write(E2P_CMD, e2p_cmd::BUSY | u32::from(address) & e2p_cmd::ADDRESS).await?;
     let answer = match pipe.until(E2P_CMD, e2p_cmd::BUSY, 0).await {
@@ -333,7 +334,7 @@ async fn set_filters(pipe: &Pipe, wanted: &Wanted, own: [u8; 6]) -> Result<(), C
     pipe.write(RFE_CTL, control).await
 }
 
-/// Fills the perfect filters behind the own address; returns the addresses that found no place.
+/// Fills the perfect filters after the adapter's own address; returns the addresses without a filter.
 async fn set_perfect_filters<'a>(
     pipe: &Pipe,
     addresses: &'a [[u8; 6]],
@@ -360,7 +361,7 @@ async fn write_filter_memory(pipe: &Pipe, memory: &[u32]) -> Result<(), ControlE
     Ok(())
 }
 
-/// The bit of an address in the hash filter: the first nine bits of its CRC.
+/// Returns the bit of an address in the hash filter: the first nine bits of its CRC.
 fn hash(address: [u8; 6]) -> u32 {
     let mut crc = u32::MAX;
     for byte in address {

@@ -1,17 +1,16 @@
 //! LAN7800, LAN7801 and LAN7850: USB Ethernet adapters, driven from user space.
 //!
-//! A user of [`usb`], which carries transfers; what is here is the adapter's own.
+//! The adapter-specific part of a port; [`usb`] carries the transfers.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `regs` `frame` `descriptor` `statistics` | formats, once for the driver and the model |
-//! | `control` `phy` `init` | registers, the link, the numbered list |
+//! | `control` `phy` `init` | registers, the link, bring-up in numbered steps |
 //! | `function` `rx` `tx` `checksum` | dialogues, and frames in transfers |
-//! | `status` | what a port shows of itself |
+//! | `status` | published status of a port |
 //! | `model` | the device in software |
 //!
-//! **Not supported: TSO, suspend, wake-up.** What was never tried on silicon is in
-//! docs/hardware/lan78xx.md: all of it.
+//! **Not supported: TSO, suspend, wake-up.** Nothing was tested on silicon; see docs/hardware/lan78xx.md.
 
 pub mod descriptor;
 pub mod frame;
@@ -42,7 +41,7 @@ use init::Wanted;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Longest frame that the driver asks for, in bytes, Ethernet header included, FCS excluded.
+/// Maximum frame length of the driver in bytes, Ethernet header included, FCS excluded.
 const LONGEST_FRAME: u16 = 9000;
 /// The largest MTU.
 pub const LARGEST_MTU: u16 = LONGEST_FRAME - HEADERS;
@@ -50,34 +49,35 @@ pub const LARGEST_MTU: u16 = LONGEST_FRAME - HEADERS;
 /// Options of opening a port.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Longest network packet, at most [`LARGEST_MTU`].
+    /// MTU, at most [`LARGEST_MTU`].
     pub mtu: u16,
-    /// The address to use in place of the adapter's own.
+    /// MAC address to use instead of the adapter's own.
     pub mac: Option<[u8; 6]>,
     /// Frames that are received.
     pub receive: ReceiveFilter,
     /// True if pause frames are offered to the partner.
     pub flow_control: bool,
-    /// True if the adapter takes tags out of frames and puts them in.
+    /// True if the adapter removes tags from received frames and inserts them into sent ones.
     pub vlan_offload: bool,
-    /// Time for which the adapter holds a short transfer back, in the hope of more frames, in microseconds; at most 1092.
+    /// Time for which the adapter delays a short transfer to collect more frames, in microseconds; at most
+    /// 1092.
     pub gather_us: u16,
-    /// Bulk-in URBs in flight; as Linux has them if none is said.
+    /// Number of bulk-in URBs in flight; `None` for Linux' number.
     pub receive_urbs: Option<usize>,
-    /// Bulk-out URBs in flight.
+    /// Number of bulk-out URBs in flight.
     pub send_urbs: Option<usize>,
-    /// Packets that wait for a bulk-out URB, at most.
+    /// Maximum number of packets that wait for a bulk-out URB.
     pub pending: usize,
-    /// Threshold for returning URBs to the bus, and treatment of small packets.
+    /// Threshold for resubmitting URBs, and treatment of small packets.
     pub receiving: Receiving,
     /// Techniques of source A.
     pub techniques: Techniques,
-    /// Gives up opening when it is set.
+    /// Cancels opening when set.
     pub cancelled: Arc<AtomicBool>,
 }
 
 impl Default for Options {
-    /// MTU 1500, all frames, pause frames, all techniques.
+    /// Returns options with MTU 1500, all frames, pause frames, all techniques on.
     fn default() -> Self {
         Self {
             mtu: 1500,
@@ -97,13 +97,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// URBs in flight, in and out.
+    /// Returns the number of URBs in flight, in and out.
     fn urbs(&self, speed: Speed) -> (usize, usize) {
         let receive = match speed {
             Speed::High => 10,
             Speed::Super => 30,
         };
-        // With one packet in each, as many as the pending queue would hold.
+        // With one packet per URB, as many as the pending queue would hold.
         let send = if self.techniques.pending_queue { 4 } else { 64 };
         (urbs_within(self.receive_urbs, receive), urbs_within(self.send_urbs, send))
     }
@@ -129,11 +129,11 @@ pub type OpenError = usb::OpenError<InitError>;
 pub struct Lan78xx {
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Longest network packet.
+    /// MTU.
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 
@@ -144,14 +144,14 @@ impl core::fmt::Debug for Lan78xx {
 }
 
 impl Lan78xx {
-    /// The adapter completes checksums; it is not asked to cut segments.
+    /// The adapter completes checksums; its segmentation is not used.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: false };
 }
 
-/// Brings up the adapter behind `transport`. Frames come from the pools that the queue is polled with.
+/// Brings up the adapter behind `transport`. Frames are taken from the pools that the queue is polled with.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next.
+/// [`OpenError`], whose text names the remedy.
 pub fn open(transport: Box<dyn Transport>, options: &Options) -> Result<Lan78xx, OpenError> {
     if !(SMALLEST_MTU..=LARGEST_MTU).contains(&options.mtu) {
         return Err(OpenError::Mtu { mtu: options.mtu, kind: "LAN78xx", largest: LARGEST_MTU });

@@ -1,4 +1,4 @@
-//! The PHY: who it is, what it offers, what the link has become.
+//! The PHY: its identity, its offered abilities, and the link state.
 
 use super::descriptor::Chip;
 use super::regs::{
@@ -13,22 +13,22 @@ use crate::usb::control::{ControlError, Pipe};
 
 /// Value of a register at an MDIO address without a PHY.
 const NOBODY: u16 = 0xffff;
-/// Vendor's part of the internal PHY's identity.
+/// Vendor part of the internal PHY's identity.
 const INTERNAL_ID: u32 = 0x0007_c130;
-/// The identity without its revision.
+/// Mask of the identity without its revision.
 const MODEL: u32 = 0xffff_fff0;
-/// Levels of the receive FIFO for pause frames, by bus (in blocks of 512 bytes, end and begin). Above 9216
-/// bytes the 12 KiB have room for the frame that is being received and for the one that the partner had
-/// begun when it heard of the pause.
+/// Pause levels of the receive FIFO by bus, in blocks of 512 bytes (end and start). Above 9216 bytes the 12
+/// KiB have room for the frame being received and for one that the partner had started before it received the
+/// pause.
 const LEVELS_SUPER: u32 = 0x0812;
 const LEVELS_HIGH: u32 = 0x0211;
 
-/// Identity of a KSZ9031, and what the kernel's driver sets in its device 2: the skews of the pads of control,
-/// data and clock, so that the received clock comes late enough.
+/// Identity of a KSZ9031, and the kernel driver's settings in its device 2: the skews of the pads of control,
+/// data and clock, so that the received clock is late enough.
 const KSZ9031_ID: u32 = 0x0022_1620;
 const KSZ9031_MMD: u16 = 2;
 const KSZ9031_SKEWS: [(u16, u16); 3] = [(4, 0x0077), (5, 0x7777), (8, 0x1fff)];
-/// Access to data of a manageable device, at the address that was written before.
+/// Access to data of a manageable device, at the address written before.
 const MMD_NO_INCREMENT: u16 = 0x4000;
 
 /// A PHY that was found.
@@ -41,14 +41,14 @@ pub struct Phy {
 }
 
 impl Phy {
-    /// True if it is the adapter's own, whose interrupts are known.
+    /// True if the PHY is the adapter's own, whose interrupts are known.
     const fn is_internal(self) -> bool {
         self.id & MODEL == INTERNAL_ID
     }
 }
 
-/// Sets the RGMII of a LAN7801 up: clocks for the PHY, delays of the side that has none, and no GMII. Other
-/// chips have their PHY inside.
+/// Sets up the RGMII of a LAN7801: clocks for the PHY, delays if the PHY has none, and no GMII. Other chips
+/// have an internal PHY.
 pub(super) async fn prepare_rgmii(pipe: &Pipe, chip: Chip, phy: Option<Phy>) -> Result<(), ControlError> {
     if chip != Chip::Lan7801 {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) async fn prepare_rgmii(pipe: &Pipe, chip: Chip, phy: Option<Phy>) -> 
     }
 }
 
-/// Writes a register of an MDIO manageable device behind the PHY (IEEE 802.3, 22.2.4.3.11).
+/// Writes a register of an MDIO manageable device in the PHY (IEEE 802.3, 22.2.4.3.11).
 async fn write_mmd(
     pipe: &Pipe,
     phy: Phy,
@@ -84,7 +84,7 @@ async fn write_mmd(
     pipe.write_phy(phy.address, MMD_DATA, value).await
 }
 
-/// Looks for the PHY: the chips with one have it at address 1, a board may have it anywhere.
+/// Finds the PHY: an internal one is at address 1, a board's may have any address.
 pub(super) async fn find(pipe: &Pipe, chip: Chip) -> Result<Option<Phy>, ControlError> {
     let last = match chip {
         Chip::Lan7800 | Chip::Lan7850 => 1,
@@ -102,7 +102,7 @@ pub(super) async fn find(pipe: &Pipe, chip: Chip) -> Result<Option<Phy>, Control
     Ok(None)
 }
 
-/// Offers everything, pause frames only if `pause`, and lets it negotiate.
+/// Offers all modes, and pause frames if `pause`, and starts negotiation.
 pub(super) async fn start(pipe: &Pipe, phy: Phy, pause: bool) -> Result<(), ControlError> {
     let modes = ability::FULL_100 | ability::HALF_100 | ability::FULL_10 | ability::HALF_10;
     let pauses = if pause { ability::PAUSE | ability::PAUSE_ASYMMETRIC } else { 0 };
@@ -116,7 +116,7 @@ pub(super) async fn start(pipe: &Pipe, phy: Phy, pause: bool) -> Result<(), Cont
     pipe.write_phy(phy.address, BMCR, bmcr::NEGOTIATE | bmcr::RESTART).await
 }
 
-/// Looks at the link, after an interrupt or because it is time, and sets flow control by it.
+/// Checks the link, after an interrupt or at an interval, and sets flow control by it.
 pub(super) async fn look(
     pipe: &Pipe,
     (chip, phy): (Chip, Option<Phy>),
@@ -125,8 +125,8 @@ pub(super) async fn look(
 ) -> Result<Link, ControlError> {
     pipe.write(INT_STS, int_sts::PHY).await?;
     let Some(phy) = phy else {
-        // A LAN7801 that is wired to a switch has a link as long as it has power. The others have a PHY of
-        // their own: if that does not answer, there is no link.
+        // A LAN7801 that is wired to a switch always has a link. The others have an internal PHY: if that
+        // does not answer, there is no link.
         let wired = Link { up: true, speed: 1000, full_duplex: true, ..Link::default() };
         return Ok(if chip == Chip::Lan7801 { wired } else { Link::default() });
     };
@@ -147,9 +147,9 @@ pub(super) async fn look(
     Ok(link)
 }
 
-/// Mode that both sides have agreed on (IEEE 802.3, 28B.3).
+/// Returns the negotiated link (IEEE 802.3, 28B.3).
 async fn negotiated(pipe: &Pipe, phy: Phy, pause: bool) -> Result<Link, ControlError> {
-    // A loss of link stays until it is read; the second reading is what is there.
+    // A loss of link stays until it is read; the second reading is the current state.
     let first = pipe.read_phy(phy.address, BMSR).await?;
     let status = if first & bmsr::LINK != 0 { first } else { pipe.read_phy(phy.address, BMSR).await? };
     if status & bmsr::LINK == 0 || status & bmsr::NEGOTIATED == 0 || status == NOBODY {

@@ -1,10 +1,10 @@
-//! The adapter's registers: where they are, what reading them does, which bits they have.
+//! The adapter's registers: their addresses, the side effects of reads, and their bits.
 //!
 //! One definition serves the driver and the model. A register that changes when it is read, or that
 //! is cleared by writing ones, cannot be read, modified and written back: that does not compile.
 //!
 //! Source: LAN7800 data sheet, chapter 15 (system control and status registers), as far as the
-//! driver of Linux 6.1 shows them in use; docs/hardware/lan78xx.md says what is fact and what is not.
+//! driver of Linux 6.1 uses them; docs/hardware/lan78xx.md separates facts from assumptions.
 
 use core::marker::PhantomData;
 
@@ -18,15 +18,15 @@ pub const GET_STATISTICS: u8 = 0xa2;
 /// Bytes of the block of statistics: 47 counters of 32 bits.
 pub const STATISTICS_BYTES: usize = 188;
 
-/// A register that reads as it was written, some bits aside: it may be modified.
+/// A register whose reads return the written value, except some bits; it may be read, modified and written.
 #[derive(Clone, Copy, Debug)]
 pub enum Plain {}
 
-/// A register in which bits are cleared by writing ones.
+/// A register whose bits are cleared by writing ones.
 #[derive(Clone, Copy, Debug)]
 pub enum OnesClear {}
 
-/// A register that is cleared by reading it.
+/// A register that a read clears.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadClears {}
 
@@ -51,7 +51,7 @@ pub struct PhyRegister<Effect = Plain> {
 }
 
 impl Register {
-    /// Register `words` words behind this one, of a row of equals.
+    /// Returns the register `words` words after this one, in an array of registers.
     #[must_use]
     pub const fn behind(self, words: u16) -> Self {
         Self { address: self.address + 4 * words, ..self }
@@ -91,9 +91,9 @@ registers! { Register, address,
     USB_CFG0: Plain = 0x080;
     /// USB configuration 1.
     USB_CFG1: Plain = 0x084;
-    /// Most bytes of a bulk-in transfer, in packets of the endpoint.
+    /// Maximum size of a bulk-in transfer, in packets of the endpoint.
     BURST_CAP: Plain = 0x090;
-    /// Time for which a short packet is held back.
+    /// Time for which a short packet is delayed.
     BULK_IN_DLY: Plain = 0x094;
     /// Causes that the interrupt endpoint reports.
     INT_EP_CTL: Plain = 0x098;
@@ -107,15 +107,15 @@ registers! { Register, address,
     FCT_RX_FIFO_END: Plain = 0x0c8;
     /// Size of the transmit FIFO: the last of its 512-byte blocks.
     FCT_TX_FIFO_END: Plain = 0x0cc;
-    /// Levels of the receive FIFO at which flow control begins and ends, in 512-byte blocks.
+    /// Levels of the receive FIFO at which flow control starts and ends, in 512-byte blocks.
     FCT_FLOW: Plain = 0x0d0;
     /// Latency tolerance messages, first of six registers.
     LTM_BELT_IDLE0: Plain = 0x0e0;
     /// Speed and duplex of the MAC.
     MAC_CR: Plain = 0x100;
-    /// Receiving side of the MAC.
+    /// Control of the MAC's receiver.
     MAC_RX: Plain = 0x104;
-    /// Sending side of the MAC.
+    /// Control of the MAC's transmitter.
     MAC_TX: Plain = 0x108;
     /// Flow control.
     FLOW: Plain = 0x10c;
@@ -141,11 +141,11 @@ registers! { Register, address,
     OTP_ADDR1: Plain = 0x1004;
     /// Address in it, lower bits.
     OTP_ADDR2: Plain = 0x1008;
-    /// The byte read from it.
+    /// The byte read from OTP memory.
     OTP_RD_DATA: Plain = 0x1018;
     /// Command to the OTP memory.
     OTP_FUNC_CMD: Plain = 0x1020;
-    /// Begin.
+    /// Starts the command.
     OTP_CMD_GO: Plain = 0x1028;
     /// State: busy or not.
     OTP_STATUS: Plain = 0x1030;
@@ -154,7 +154,7 @@ registers! { Register, address,
 /// Perfect address filter `index` (0 to 32), bytes 4 and 5 and the valid bit.
 ///
 /// # Panics
-/// When there is no such filter.
+/// If there is no such filter.
 pub const fn maf_hi(index: u16) -> Register {
     assert!(index < FILTERS, "33 filters");
     Register { address: 0x400 + 8 * index, name: "MAF_HI", effect: PhantomData }
@@ -163,7 +163,7 @@ pub const fn maf_hi(index: u16) -> Register {
 /// Perfect address filter `index` (0 to 32), bytes 0 to 3.
 ///
 /// # Panics
-/// When there is no such filter.
+/// If there is no such filter.
 pub const fn maf_lo(index: u16) -> Register {
     assert!(index < FILTERS, "33 filters");
     Register { address: 0x404 + 8 * index, name: "MAF_LO", effect: PhantomData }
@@ -188,11 +188,11 @@ bits! { hw_cfg, "Bits of [`HW_CFG`].",
     REFERENCE_CLOCK_25 = 0x0100_0000;
     /// The pins of LED 0 and LED 1, which on a LAN7800 are those of the EEPROM.
     LEDS_OF_EEPROM = 0x0030_0000;
-    /// Several frames in one transfer.
+    /// Allows several frames per transfer.
     MULTIPLE_FRAMES = 0x10;
-    /// Reset of everything but the USB side; clears itself.
+    /// Resets all but the USB side; clears itself.
     LITE_RESET = 0x2;
-    /// Reset of everything; clears itself.
+    /// Resets the whole device; clears itself.
     SOFT_RESET = 0x1;
 }
 bits! { pmt_ctl, "Bits of [`PMT_CTL`].",
@@ -204,7 +204,7 @@ bits! { pmt_ctl, "Bits of [`PMT_CTL`].",
 bits! { int_sts, "Bits of [`INT_STS`] and [`INT_EP_CTL`], and of what the interrupt endpoint says.",
     /// The receive FIFO has overflowed.
     RX_OVERFLOW = 0x0040_0000;
-    /// The PHY wants attention.
+    /// The PHY has an interrupt.
     PHY = 0x0002_0000;
 }
 bits! { dp_sel, "Bits of [`DP_SEL`].",
@@ -224,11 +224,11 @@ pub const HASH_WORDS: u32 = 16;
 /// [`DP_CMD`]: write.
 pub const DP_WRITE: u32 = 1;
 bits! { e2p_cmd, "Bits of [`E2P_CMD`]; reading is command 0.",
-    /// Begins; clears itself.
+    /// Starts the access; clears itself.
     BUSY = 0x8000_0000;
     /// Command.
     COMMAND = 0x7000_0000;
-    /// There is no answer.
+    /// The EEPROM did not answer.
     TIMEOUT = 0x400;
     /// The EEPROM was loaded after reset.
     LOADED = 0x200;
@@ -239,11 +239,11 @@ bits! { e2p_cmd, "Bits of [`E2P_CMD`]; reading is command 0.",
 pub const EEPROM_SIGNATURE: u8 = 0xa5;
 /// First byte of a one-time programmable memory with one configuration.
 pub const OTP_SIGNATURE_1: u8 = 0xf3;
-/// First byte of one whose second configuration counts.
+/// First byte of OTP memory whose second configuration is valid.
 pub const OTP_SIGNATURE_2: u8 = 0xf7;
 /// Offset of the second configuration.
 pub const OTP_SECOND: u16 = 0x100;
-/// Offset of the MAC address behind the signature, in either memory.
+/// Offset of the MAC address, after the signature, in either memory.
 pub const MAC_OFFSET: u16 = 1;
 bits! { usb_cfg0, "Bits of [`USB_CFG0`].",
     /// Bulk-in answers NAK when it is empty, not a zero-length packet.
@@ -266,9 +266,9 @@ bits! { rfe_ctl, "Bits of [`RFE_CTL`].",
     ALL_MULTICAST = 0x200;
     /// Receive all unicast.
     ALL_UNICAST = 0x100;
-    /// Take the VLAN tag out of the frame.
+    /// Remove the VLAN tag from the frame.
     VLAN_STRIP = 0x80;
-    /// Receive VLANs of the filter alone.
+    /// Receive only VLANs in the filter.
     VLAN_FILTER = 0x20;
     /// Multicast by hash.
     MULTICAST_HASH = 0x8;
@@ -278,19 +278,19 @@ bits! { rfe_ctl, "Bits of [`RFE_CTL`].",
     PERFECT = 0x2;
 }
 bits! { fct, "Bits of [`FCT_RX_CTL`] and [`FCT_TX_CTL`].",
-    /// The FIFO works.
+    /// Enables the FIFO.
     ENABLE = 0x8000_0000;
     /// Empties the FIFO; clears itself.
     RESET = 0x4000_0000;
     /// The FIFO has overflowed; cleared by writing one.
     OVERFLOW = 0x0100_0000;
-    /// The FIFO has come to rest.
+    /// The FIFO has stopped.
     DISABLED = 0x0010_0000;
     /// Bytes in the FIFO.
     USED = 0xffff;
 }
 bits! { mac_rgmii_id, "Bits of [`MAC_RGMII_ID`].",
-    /// The transmit clock is delayed by the MAC.
+    /// The MAC delays the transmit clock.
     TRANSMIT_DELAY = 0x2;
 }
 /// Value of [`RGMII_TX_BYP_DLL`] for a partner without delays of its own.
@@ -308,17 +308,17 @@ bits! { mac_cr, "Bits of [`MAC_CR`].",
 bits! { mac_rx, "Bits of [`MAC_RX`].",
     /// Longest frame, FCS included.
     MAX_SIZE = 0x3fff_0000;
-    /// The MAC has come to rest.
+    /// The MAC has stopped.
     DISABLED = 0x2;
-    /// The MAC works.
+    /// Enables the MAC.
     ENABLE = 0x1;
 }
 /// Shift of the maximum frame length in [`MAC_RX`].
 pub const MAC_RX_MAX_SIZE_SHIFT: u32 = 16;
 bits! { mac_tx, "Bits of [`MAC_TX`].",
-    /// The MAC has come to rest.
+    /// The MAC has stopped.
     DISABLED = 0x2;
-    /// The MAC works.
+    /// Enables the MAC.
     ENABLE = 0x1;
 }
 bits! { flow, "Bits of [`FLOW`].",
@@ -330,7 +330,7 @@ bits! { flow, "Bits of [`FLOW`].",
     TIME = 0xffff;
 }
 bits! { mii_acc, "Bits of [`MII_ACC`].",
-    /// Begins; clears itself.
+    /// Starts the access; clears itself.
     BUSY = 0x1;
     /// Writes.
     WRITE = 0x2;
@@ -395,7 +395,7 @@ phy_bits! { bmcr, "Bits of [`BMCR`] (IEEE 802.3, 22.2.4.1).",
 phy_bits! { bmsr, "Bits of [`BMSR`] (IEEE 802.3, 22.2.4.2).",
     /// Negotiation is complete.
     NEGOTIATED = 0x20;
-    /// There is a link.
+    /// The link is up.
     LINK = 0x4;
 }
 phy_bits! { ability, "Bits of [`ADVERTISE`] and [`PARTNER`] (IEEE 802.3, 28B).",
@@ -425,7 +425,7 @@ phy_bits! { gigabit, "Bits of [`CONTROL_1000`] and [`STATUS_1000`] (IEEE 802.3, 
     PARTNER_HALF = 0x400;
 }
 phy_bits! { phy_interrupt, "Bits of [`PHY_INTERRUPT_MASK`] and [`PHY_INTERRUPT_STATUS`].",
-    /// Interrupts reach the adapter at all.
+    /// Enables interrupts to the adapter.
     ENABLE = 0x8000;
     /// The link has changed.
     LINK = 0x2000;

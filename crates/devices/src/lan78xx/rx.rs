@@ -1,4 +1,4 @@
-//! Frames of bulk-in transfers: verdicts of the adapter, tags, checksums.
+//! Frames of bulk-in transfers: the adapter's error bits, tags, checksums.
 
 use super::checksum::{Verdict, verify};
 use super::frame::{RxCursor, RxFrame};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// Bytes of a tag.
 const TAG_BYTES: usize = 4;
-/// Bytes of the two addresses, which stand before a tag.
+/// Bytes of the two addresses, which precede a tag.
 const ADDRESSES: usize = 12;
 
-/// Takes frames out of bulk-in transfers.
+/// Parser of bulk-in transfers.
 pub(super) struct FrameReader {
-    /// The longest frame that is accepted, in bytes, FCS excluded.
+    /// Maximum length of an accepted frame in bytes, FCS excluded.
     longest: usize,
-    /// True if tags come in the command words.
+    /// True if tags are in the command words.
     stripped: bool,
     checksums: Arc<ChecksumCounters>,
 }
@@ -28,8 +28,8 @@ impl FrameReader {
         Self { longest, stripped, checksums: Arc::clone(checksums) }
     }
 
-    /// Transport checksum state of a frame. One that is wrong is for the receiving stack to refuse: a bridge
-    /// passes on what it got.
+    /// Returns the transport checksum state of a frame. The receiving stack refuses a wrong one: a bridge
+    /// forwards packets unchanged.
     fn checksum_of(&self, frame: &RxFrame<'_>) -> ChecksumState {
         if frame.status.has_wrong_checksum() {
             self.checksums.errors.add(1);
@@ -70,7 +70,7 @@ impl Reader for FrameReader {
         let mut packet = match tag {
             None => copy_plain(frame.bytes, receiving, pool)?,
             Some(tag) => {
-                // The datapath has tags where the wire has them.
+                // The datapath expects tags in the frame.
                 let (addresses, rest) = frame.bytes.split_at(ADDRESSES);
                 let mut head = [0; ADDRESSES + TAG_BYTES];
                 head[..ADDRESSES].copy_from_slice(addresses);

@@ -1,8 +1,8 @@
 //! The adapter's own counters, read as one block of 47 words.
 //!
-//! They wrap: those of frames have 20 bits, those of bytes and of low-power idle have 32. [`Totals`] makes
-//! 64 bits of them, provided that it sees them often enough: the shortest frames at 1 Gbit/s wrap 20 bits
-//! after 0.70 s, bytes wrap 32 bits after half a minute.
+//! They wrap: frame counters have 20 bits, counters of bytes and low-power idle have 32. [`Totals`] extends
+//! them to 64 bits, if it reads them often enough: the shortest frames at 1 Gbit/s wrap 20 bits after 0.70 s,
+//! bytes wrap 32 bits after half a minute.
 //!
 //! Source: the limits that the driver of Linux has for each counter.
 
@@ -24,7 +24,7 @@ macro_rules! counters {
             /// All of them, in order.
             pub const ALL: [Self; COUNTERS] = [$(Self::$variant,)+];
 
-            /// The name in tables.
+            /// Returns the name for tables.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
@@ -33,7 +33,7 @@ macro_rules! counters {
 }
 
 impl Statistic {
-    /// Number of bits of the counter.
+    /// Returns the number of bits of the counter.
     pub const fn bits(self) -> u32 {
         let is_wide = matches!(
             self,
@@ -51,7 +51,7 @@ impl Statistic {
         if is_wide { 32 } else { 20 }
     }
 
-    /// Largest value of the counter.
+    /// Returns the maximum of the counter.
     pub const fn largest(self) -> u32 {
         u32::MAX >> (32 - self.bits())
     }
@@ -70,7 +70,7 @@ counters! {
     RxUndersize = "rx-undersize";
     /// Frames longer than the MAC accepts.
     RxOversize = "rx-oversize";
-    /// Frames that found no room in the FIFO.
+    /// Frames without room in the FIFO.
     RxDropped = "rx-dropped";
     /// Bytes of unicast frames.
     RxUnicastBytes = "rx-unicast-bytes";
@@ -100,13 +100,13 @@ counters! {
     Rx1518 = "rx-1024-1518";
     /// Longer frames.
     RxLonger = "rx-above-1518";
-    /// Times that the link went to rest.
+    /// Number of low-power idle transitions.
     RxLpiTransitions = "rx-lpi-transitions";
-    /// Time at rest.
+    /// Time in low-power idle.
     RxLpiTime = "rx-lpi-time";
     /// Frames sent with a wrong FCS.
     TxFcsErrors = "tx-fcs-errors";
-    /// Frames that waited too long for the medium.
+    /// Frames given up after waiting for the medium.
     TxExcessDeferral = "tx-excess-deferral";
     /// Frames sent without carrier.
     TxCarrierErrors = "tx-carrier-errors";
@@ -148,13 +148,13 @@ counters! {
     Tx1518 = "tx-1024-1518";
     /// Longer frames.
     TxLonger = "tx-above-1518";
-    /// Times that the link went to rest.
+    /// Number of low-power idle transitions.
     TxLpiTransitions = "tx-lpi-transitions";
-    /// Time at rest.
+    /// Time in low-power idle.
     TxLpiTime = "tx-lpi-time";
 }
 
-/// The block as the adapter gives it.
+/// The block as read from the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block([u32; COUNTERS]);
 
@@ -165,7 +165,7 @@ impl Default for Block {
 }
 
 impl Block {
-    /// Reads the block.
+    /// Parses the block.
     pub fn read(bytes: &[u8; STATISTICS_BYTES]) -> Self {
         let mut words = [0; COUNTERS];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -174,7 +174,7 @@ impl Block {
         Self(words)
     }
 
-    /// Writes the block.
+    /// Returns the bytes of the block.
     pub fn write(&self) -> [u8; STATISTICS_BYTES] {
         let mut bytes = [0; STATISTICS_BYTES];
         for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.0) {
@@ -183,7 +183,7 @@ impl Block {
         bytes
     }
 
-    /// One counter.
+    /// Returns one counter.
     pub fn get(&self, statistic: Statistic) -> u32 {
         self.0[statistic as usize]
     }
@@ -195,7 +195,7 @@ impl Block {
     }
 }
 
-/// Counters since the driver began, 64 bits wide.
+/// Counters since the driver started, 64 bits wide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
     last: Block,
@@ -203,12 +203,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// From a first look; what was counted before is not ours.
+    /// Starts from a first block; earlier counts are excluded.
     pub fn new(first: Block) -> Self {
         Self { last: first, sums: [0; COUNTERS] }
     }
 
-    /// Takes a later look into account.
+    /// Adds the increase since the last block.
     pub fn update(&mut self, block: Block) {
         for (sum, statistic) in self.sums.iter_mut().zip(Statistic::ALL) {
             let came = block.get(statistic).wrapping_sub(self.last.get(statistic));
@@ -217,12 +217,12 @@ impl Totals {
         self.last = block;
     }
 
-    /// One counter.
+    /// Returns one counter.
     pub fn get(&self, statistic: Statistic) -> u64 {
         self.sums[statistic as usize]
     }
 
-    /// Counters that are not zero.
+    /// Returns the counters other than zero.
     pub fn counted(&self) -> impl Iterator<Item = (Statistic, u64)> + '_ {
         Statistic::ALL.into_iter().map(|statistic| (statistic, self.get(statistic))).filter(|&(_, n)| n > 0)
     }

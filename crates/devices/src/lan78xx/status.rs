@@ -1,4 +1,4 @@
-//! Published status of an adapter, to be read from any thread.
+//! Published status of an adapter, readable from any thread.
 
 use super::init::{Found, MacSource};
 use super::phy::Phy;
@@ -24,7 +24,7 @@ pub struct AdapterStatus {
 pub struct ChecksumCounters {
     /// Received frames in which the adapter found a wrong checksum of IP, TCP or UDP.
     pub errors: Counter,
-    /// Received frames that the adapter's sum does not fit, though it found nothing wrong.
+    /// Received frames whose bytes do not match the adapter's sum, though it reported no error.
     pub mismatches: Counter,
 }
 
@@ -40,13 +40,13 @@ struct Properties {
 /// Properties of an open port that seldom change.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Bus and address of the device, for people.
+    /// Bus and address of the device.
     pub place: String,
-    /// The bus; `None` before the port is open.
+    /// Speed of the bus; `None` before the port is open.
     pub bus: Option<Speed>,
     /// The chip's name and revision.
     pub chip: Option<(&'static str, u16)>,
-    /// Its MAC address and where that came from.
+    /// Its MAC address and the source of it.
     pub mac: Option<([u8; 6], MacSource)>,
     /// The PHY, if there is one.
     pub phy: Option<Phy>,
@@ -80,7 +80,7 @@ impl AdapterStatus {
 }
 
 impl PortStatus {
-    /// Properties that seldom change.
+    /// Returns the properties that seldom change.
     pub fn facts(&self) -> Facts {
         let Connection { place, bus, link, closed } = self.connection();
         let Properties { chip, mac, phy, statistics } = self.function.lock().clone();

@@ -10,12 +10,12 @@ use polder_datapath::wire::{EtherType, IpProtocol, Ipv4, Ipv6};
 
 /// Bytes of an Ethernet header.
 const HEADER: usize = 14;
-/// Bytes of the two addresses, which stand before a tag.
+/// Bytes of the two addresses, which precede a tag.
 const ADDRESSES: usize = 12;
 /// Bytes of a tag.
 const TAG_BYTES: usize = 4;
 
-/// Packs frames into bulk-out transfers.
+/// Packer of bulk-out transfers.
 #[derive(Default)]
 pub(super) struct FrameWriter {
     pub(super) insert_tags: bool,
@@ -56,7 +56,8 @@ impl Writer for FrameWriter {
     }
 }
 
-/// Writes a packet with its command words behind the `used` bytes of a transfer; returns the bytes then.
+/// Appends a packet with its command words to the `used` bytes of a transfer; returns the new number of
+/// bytes.
 fn write(packet: &Packet, urb: &mut UrbBuffer, used: usize, insert_tags: bool) -> usize {
     let tag = if insert_tags { tag_of(packet) } else { None };
     let length = packet.len() - if tag.is_some() { TAG_BYTES } else { 0 };
@@ -80,7 +81,7 @@ fn write(packet: &Packet, urb: &mut UrbBuffer, used: usize, insert_tags: bool) -
     segments.fold(at, |at, segment| urb.write(at, segment))
 }
 
-/// The 802.1Q tag of a packet.
+/// Returns the 802.1Q tag of a packet.
 fn tag_of(packet: &Packet) -> Option<u16> {
     let bytes = packet.bytes();
     let tag = bytes.get(ADDRESSES + 2..ADDRESSES + 4)?;
@@ -88,8 +89,8 @@ fn tag_of(packet: &Packet) -> Option<u16> {
     is_tagged.then(|| u16::from_be_bytes([tag[0], tag[1]]))
 }
 
-/// True if the adapter finds the same transport message in a packet whose checksum is partial: the
-/// outermost one, TCP or UDP, not in a fragment.
+/// True if the adapter finds the same transport message in a packet whose checksum is partial: the outermost
+/// one, TCP or UDP, and no fragment.
 fn is_outermost(packet: &Packet) -> bool {
     let bytes = packet.bytes();
     let mut network = HEADER;

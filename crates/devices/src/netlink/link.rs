@@ -5,65 +5,65 @@ use super::{attributes, find, number, number16, text};
 /// Number of bytes of `ifinfomsg`.
 pub const HEADER: usize = 16;
 
-/// Interface of the kernel, as a message describes it.
+/// A kernel interface, as a message describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// True if it was switched on.
+    /// True if the interface is administratively up.
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
-    /// Its Ethernet address; zeros if it has none.
+    /// MAC address; zeros if it has none.
     pub mac: [u8; 6],
-    /// Its largest packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
     /// `veth`, `tun`, …; empty for hardware.
     pub kind: String,
-    /// The bridge, bond or VRF that it belongs to.
+    /// The bridge, bond or VRF that the interface belongs to.
     pub master: Option<u32>,
-    /// The other end of a veth, the lower device of a VLAN.
+    /// The peer of a veth, the lower interface of a VLAN.
     pub peer: Option<u32>,
-    /// True if `peer` is a number in another network namespace.
+    /// True if `peer` is an index in another network namespace.
     pub peer_elsewhere: bool,
-    /// Number of that network namespace (`IFLA_LINK_NETNSID`), as the one that was asked numbers others.
+    /// Id of that network namespace (`IFLA_LINK_NETNSID`) in the queried namespace.
     pub peer_namespace: Option<u32>,
-    /// VLAN of a VLAN interface (802.1Q alone).
+    /// VLAN ID of a VLAN interface (802.1Q only).
     pub vlan: Option<u16>,
     /// Mode of a macvlan: `MACVLAN_MODE_*` of linux/if_link.h.
     pub macvlan_mode: Option<u32>,
-    /// True if, as a bridge, it calls iptables, ip6tables by an option of its own.
+    /// True if the interface is a bridge whose own options call iptables, ip6tables.
     pub calls: [bool; 2],
-    /// Number of receive queues.
+    /// Number of RX queues.
     pub receive_queues: u32,
-    /// Number of transmit queues.
+    /// Number of TX queues.
     pub transmit_queues: u32,
     /// Its XDP programs.
     pub xdp: XdpState,
-    /// Number of packets that it was to send and has dropped.
+    /// Number of packets dropped on transmit.
     pub transmit_dropped: u64,
 }
 
 /// The XDP programs of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpState {
-    /// The kernel's number of the program in the driver.
+    /// Id of the program at the driver's hook.
     pub native: Option<u32>,
-    /// The kernel's number of the program in the generic hook.
+    /// Id of the program at the generic hook.
     pub generic: Option<u32>,
 }
 
 impl XdpState {
-    /// The program that sees packets first.
+    /// Returns the program that sees packets first.
     pub fn program(self) -> Option<u32> {
         self.native.or(self.generic)
     }
 }
 
 impl Link {
-    /// Reads the body of a message; `None` if its header is cut off.
+    /// Parses the body of a message; `None` if its header is truncated.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let flags = number(body.get(8..)?)?;
         let mut link = Self {
@@ -76,7 +76,7 @@ impl Link {
         Some(link)
     }
 
-    /// The interface below it, or the other end of a veth, in the same network namespace.
+    /// Returns the lower interface or the veth peer, if it is in the same network namespace.
     pub fn lower(&self) -> Option<u32> {
         self.peer.filter(|_| !self.peer_elsewhere)
     }
@@ -90,7 +90,7 @@ impl Link {
             libc::IFLA_LINK => self.peer = number(value).filter(|&index| index != 0),
             libc::IFLA_LINK_NETNSID => {
                 self.peer_elsewhere = true;
-                // A number below zero is none.
+                // A negative number means none.
                 self.peer_namespace = number(value).filter(|&id| i32::try_from(id).is_ok());
             }
             libc::IFLA_NUM_RX_QUEUES => self.receive_queues = number(value).unwrap_or(0),
@@ -114,7 +114,7 @@ impl Link {
                 let is_8021q = protocol.is_none_or(|protocol| u16::from_be_bytes(*protocol) == 0x8100);
                 self.vlan = find(data, VLAN_ID).and_then(number16).filter(|_| is_8021q);
             }
-            // The kernel does not say it of a VXLAN interface as of others (`IFLA_LINK`).
+            // For a VXLAN interface the kernel does not use `IFLA_LINK`.
             "vxlan" => {
                 self.peer = self.peer.or(find(data, VXLAN_LINK).and_then(number).filter(|&index| index != 0))
             }
@@ -128,7 +128,7 @@ impl Link {
 fn xdp_state(value: &[u8]) -> XdpState {
     let id = |wanted| find(value, wanted).and_then(number).filter(|&id| id != 0);
     let attached = find(value, XDP_ATTACHED).and_then(|value| value.first().copied()).unwrap_or(0);
-    // With one program attached the kernel names it once; with several, each by its own attribute.
+    // With one program the kernel gives one attribute; with several, one for each hook.
     let single = id(XDP_PROGRAM);
     XdpState {
         native: id(XDP_DRIVER_PROGRAM).or(single.filter(|_| attached == 1 || attached == 3)),
@@ -136,7 +136,7 @@ fn xdp_state(value: &[u8]) -> XdpState {
     }
 }
 
-/// Position of `tx_dropped` in `struct rtnl_link_stats64`.
+/// Offset of `tx_dropped` in `struct rtnl_link_stats64`.
 const TRANSMIT_DROPPED: usize = 56;
 /// `IFLA_XDP_*`.
 const XDP_ATTACHED: u16 = 2;

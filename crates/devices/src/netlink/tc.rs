@@ -1,4 +1,5 @@
-//! Queue disciplines and filters of tc: `tcmsg`, then attributes (tc(8), linux/pkt_cls.h, linux/pkt_sched.h).
+//! Queueing disciplines and filters of tc: `tcmsg`, then attributes (tc(8), linux/pkt_cls.h,
+//! linux/pkt_sched.h).
 
 use super::{find, number, put, text};
 
@@ -8,27 +9,27 @@ pub const HEADER: usize = 20;
 pub const KIND: u16 = 1;
 /// `TCA_OPTIONS`.
 pub const OPTIONS: u16 = 2;
-/// `TC_H_CLSACT` with `TC_H_MIN_INGRESS`: parent of filters for packets that come in.
+/// `TC_H_CLSACT` with `TC_H_MIN_INGRESS`: parent of filters for received packets.
 pub const INGRESS: u32 = 0xffff_fff2;
-/// `TC_H_CLSACT` with `TC_H_MIN_EGRESS`: parent of filters for packets that leave.
+/// `TC_H_CLSACT` with `TC_H_MIN_EGRESS`: parent of filters for sent packets.
 pub const EGRESS: u32 = 0xffff_fff3;
 /// `TCA_BPF_FLAGS`.
 pub const BPF_FLAGS: u16 = 8;
-/// `TCA_BPF_FLAG_ACT_DIRECT`: the program's answer is the verdict.
+/// `TCA_BPF_FLAG_ACT_DIRECT`: the program's return value is the verdict.
 pub const BPF_DIRECT: u32 = 1;
 
 /// BPF filter of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BpfFilter {
-    /// Its preference: filters with a smaller one see packets earlier.
+    /// Preference: a filter with a lower preference sees packets earlier.
     pub preference: u16,
-    /// Its number among those of its preference.
+    /// Handle, unique within a preference.
     pub handle: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
-/// `tcmsg` of an interface.
+/// Returns the `tcmsg` of an interface.
 pub fn header(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     let mut body = vec![0; HEADER];
     for (at, value) in [(4, interface), (8, handle), (12, parent), (16, info)] {
@@ -37,15 +38,15 @@ pub fn header(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     body
 }
 
-/// Body of a request about the queue discipline that filters of both sides are kept in.
+/// Returns the body of a request about the clsact queueing discipline.
 pub fn clsact(interface: u32) -> Vec<u8> {
     let mut body = header(interface, CLSACT_HANDLE, CLSACT_PARENT, 0);
     put(&mut body, KIND, b"clsact\0");
     body
 }
 
-/// Body of a request about a BPF filter for packets of all protocols; with the descriptor of its program, for one
-/// that is to be there.
+/// Returns the body of a request about a BPF filter for packets of all protocols; with the program's
+/// descriptor to create the filter.
 pub fn bpf(interface: u32, parent: u32, filter: &BpfFilter, program: Option<i32>) -> Vec<u8> {
     let info = u32::from(filter.preference) << 16 | u32::from(ALL_PROTOCOLS.to_be());
     let mut body = header(interface, filter.handle, parent, info);
@@ -61,12 +62,12 @@ pub fn bpf(interface: u32, parent: u32, filter: &BpfFilter, program: Option<i32>
     body
 }
 
-/// Preference of the filter that a message describes.
+/// Returns the preference of the filter that a message describes.
 pub fn preference(body: &[u8]) -> Option<u16> {
     u16::try_from(number(body.get(16..)?)? >> 16).ok()
 }
 
-/// BPF filter that a message describes; `None` for filters of another kind.
+/// Returns the BPF filter that a message describes; `None` for filters of another kind.
 pub fn bpf_filter(body: &[u8]) -> Option<BpfFilter> {
     let handle = number(body.get(8..)?)?;
     let rest = body.get(HEADER..)?;
@@ -78,7 +79,7 @@ pub fn bpf_filter(body: &[u8]) -> Option<BpfFilter> {
     Some(BpfFilter { preference: preference(body)?, handle, name })
 }
 
-/// `TC_H_CLSACT` as a parent, and the handle that goes with it.
+/// `TC_H_CLSACT` as a parent, and the clsact handle.
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// `ETH_P_ALL`.

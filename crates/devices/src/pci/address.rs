@@ -1,4 +1,4 @@
-//! The place of a device on the PCI buses of a machine.
+//! Address of a device on the machine's PCI buses.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,7 +12,7 @@ pub struct Address {
     function: u8,
 }
 
-/// A text is no address.
+/// Error: a text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has domain, bus, device and function, as in \"0000:00:03.0\"; `lspci -D` shows it")]
 pub struct NoAddress;

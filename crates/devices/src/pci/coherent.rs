@@ -1,10 +1,10 @@
-//! A piece of memory for descriptors.
+//! Memory for descriptor rings.
 
 use super::SharedMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A piece of shared memory that the device reaches too, in words of 64 bits, as both sides write it.
+/// Part of shared memory that driver and device access, in words of 64 bits, which both may write.
 #[derive(Clone, Debug)]
 pub struct Coherent {
     memory: Arc<SharedMemory>,
@@ -14,39 +14,40 @@ pub struct Coherent {
 }
 
 impl Coherent {
-    /// `bytes` bytes of `memory` from `start`, which the device knows as `io_address`; `None` when they are not
-    /// there, or not whole words.
+    /// Returns the `bytes` bytes of `memory` from `start`, whose device address is `io_address`; `None` if
+    /// they are outside, or not whole words.
     pub fn new(memory: Arc<SharedMemory>, start: usize, bytes: usize, io_address: u64) -> Option<Self> {
         let end = start.checked_add(bytes)?;
         let is_whole = start.is_multiple_of(8) && bytes.is_multiple_of(8) && end <= memory.bytes().len();
         is_whole.then_some(Self { memory, first: start / 8, count: bytes / 8, io_address })
     }
 
-    /// Number of words.
+    /// Returns the number of words.
     pub fn words(&self) -> usize {
         self.count
     }
 
-    /// Address by which the device knows the first byte.
+    /// Returns the device address of the first byte.
     pub fn io_address(&self) -> u64 {
         self.io_address
     }
 
-    /// Word `index` as it is at this moment.
+    /// Returns the current value of word `index`.
     ///
     /// # Panics
-    /// When there is no such word.
+    /// If there is no such word.
     #[inline(always)]
     pub fn load(&self, index: usize) -> u64 {
         assert!(index < self.count, "a word of this piece");
-        // Acquire pairs with the device's order of writes: what it wrote before this word is seen afterwards.
+        // Acquire pairs with the device's order of writes: its writes before this word are visible
+        // afterwards.
         u64::from_le(self.memory.words()[self.first + index].load(Ordering::Acquire))
     }
 
     /// Sets word `index`.
     ///
     /// # Panics
-    /// When there is no such word.
+    /// If there is no such word.
     #[inline(always)]
     pub fn store(&self, index: usize, value: u64) {
         assert!(index < self.count, "a word of this piece");

@@ -1,14 +1,14 @@
-//! Common ground of drivers for PCI devices: three seams between a driver and the way to its device.
+//! Common parts of drivers for PCI devices: three interfaces between a driver and its device.
 //!
-//! | seam | what is behind it |
+//! | interface | access to |
 //! |---|---|
 //! | [`Registers`] | a window of 32-bit registers |
-//! | [`Dma`] | memory that driver and device share, under addresses of the device's own |
+//! | [`Dma`] | memory that driver and device share, at I/O addresses |
 //! | [`Interrupt`] | one interrupt, as a descriptor that becomes readable |
 //!
-//! A driver is given a [`Device`] and knows no more of the bus. [`vfio`] has the devices of this machine; the model of a
-//! device implements the seams in this process. An I/O address is never a pointer: the packet memory is
-//! mapped once, and a frame's address is that of its region plus its offset there.
+//! A driver gets a [`Device`] and knows nothing else of the bus. [`vfio`] opens the devices of this machine; a
+//! device's model implements the interfaces in this process. An I/O address is never a pointer: the packet memory
+//! is mapped once, and a frame's I/O address is that of its region plus its offset there.
 
 pub mod vfio;
 
@@ -26,20 +26,20 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Value of every register of a device that is gone: nobody drives the bus.
+/// Value of every register of a device that is gone: no device drives the bus.
 pub const ALL_ONES: u32 = u32::MAX;
 
-/// A device's window of registers. Both directions of a port use it at once.
+/// A device's register window. Both directions of a port use it at the same time.
 pub trait Registers: Send + Sync {
-    /// Reads the register at `offset`, a multiple of four. What the device wrote to memory before it answered is
-    /// visible afterwards.
+    /// Reads the register at `offset`, a multiple of four. The device's earlier writes to memory are visible
+    /// afterwards.
     fn read32(&self, offset: u32) -> u32;
 
-    /// Writes the register at `offset`. What the caller wrote to memory before is visible to the device when it
-    /// sees the write.
+    /// Writes the register at `offset`. The caller's earlier writes to memory are visible to the device once
+    /// it sees this write.
     fn write32(&self, offset: u32, value: u32);
 
-    /// Gives the device time for something that it does by itself.
+    /// Waits, to give the device time.
     fn pause(&self, time: Nanos) {
         std::thread::sleep(core::time::Duration::from_nanos(time.0));
     }
@@ -47,41 +47,41 @@ pub trait Registers: Send + Sync {
 
 /// Memory that driver and device share.
 pub trait Dma: Send + Sync {
-    /// Makes at least `bytes` bytes of zeros, at an I/O address that is a multiple of 4096.
+    /// Allocates at least `bytes` zeroed bytes, at an I/O address that is a multiple of 4096.
     ///
     /// # Errors
-    /// [`DmaError`] says what to do next.
+    /// [`DmaError`], whose text names the remedy.
     fn coherent(&self, bytes: usize) -> Result<Coherent, DmaError>;
 
-    /// Lets the device reach the packet memory, as long as this value lives. Returns the I/O address of its first
-    /// byte, a multiple of 65 536.
+    /// Lets the device access the packet memory until this value is dropped. Returns the I/O address of the
+    /// first byte, a multiple of 65 536.
     ///
     /// # Errors
-    /// [`DmaError`] says what to do next.
+    /// [`DmaError`], whose text names the remedy.
     fn map(&self, region: &Region) -> Result<u64, DmaError>;
 
-    /// True if the bus tells that a transfer of the device has been refused since this way to it was opened.
+    /// True if the bus has refused a transfer of the device since the device was opened.
     fn was_refused(&self) -> bool;
 }
 
-/// An interrupt that masks itself when it comes.
+/// An interrupt that masks itself when it occurs.
 pub trait Interrupt: Send + Sync {
-    /// Descriptor that is readable when the interrupt has come, or the device has gone.
+    /// Returns the descriptor that is readable if the interrupt has occurred, or the device is gone.
     fn event(&self) -> BorrowedFd<'_>;
 
-    /// Makes the descriptor unreadable until the interrupt comes again; `true` if it was readable.
+    /// Makes the descriptor unreadable until the next interrupt; returns `true` if it was readable.
     fn acknowledge(&self) -> bool;
 
-    /// Lets the interrupt come; at once if the device asserts it.
+    /// Unmasks the interrupt; it occurs at once if the device asserts it.
     fn unmask(&self);
 }
 
-/// The way to one device.
+/// Access to one device.
 #[derive(Clone)]
 pub struct Device {
     /// Its registers.
     pub registers: Arc<dyn Registers>,
-    /// Memory that it reaches.
+    /// Memory that it can access.
     pub dma: Arc<dyn Dma>,
     /// Its interrupt.
     pub interrupt: Arc<dyn Interrupt>,
@@ -99,7 +99,7 @@ pub enum DmaError {
     /// No memory for descriptors.
     #[error("no memory of {bytes} bytes for the device's rings: {errno}; free memory")]
     Memory {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: usize,
         /// Error of the system.
         errno: Errno,
@@ -115,7 +115,7 @@ pub enum DmaError {
         /// Error of the system.
         errno: Errno,
     },
-    /// The packet memory is of several files, and the way to the device maps one.
+    /// The packet memory consists of several files, and only one can be mapped.
     #[error(
         "packet memory whose classes grow is of several files, which this device cannot map; use fixed classes"
     )]

@@ -1,4 +1,4 @@
-//! A mapping of a memory file that others write too; what leaves this file is safe to use.
+//! Mapping of a memory file that others write too; the functions that this file exports are safe to call.
 #![expect(unsafe_code, reason = "UNSAFETY: memory shared with a device")]
 
 use core::ptr::NonNull;
@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-/// A memory file, mapped. Every access is atomic, so that it is defined whatever another side writes and when.
+/// A mapped memory file. Every access is atomic, so it is defined whatever another writer does, at any time.
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -23,7 +23,7 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// A new file of `length` bytes, rounded up to whole pages, all zeros.
+    /// Creates a file of `length` zero bytes, rounded up to whole pages.
     ///
     /// # Errors
     /// Error of the system.
@@ -34,10 +34,10 @@ impl SharedMemory {
         Self::of_file(file, length)
     }
 
-    /// The first `length` bytes of a file that has as many.
+    /// Maps the first `length` bytes of a file.
     ///
     /// # Errors
-    /// Error of the system; `INVAL` for a file that is shorter.
+    /// Error of the system; `INVAL` for a shorter file.
     pub fn of_file(file: OwnedFd, length: usize) -> Result<Self, Errno> {
         let has = rustix::fs::fstat(&file)?.st_size;
         if usize::try_from(has).map_or(true, |has| has < length) || length == 0 {
@@ -52,7 +52,7 @@ impl SharedMemory {
         Ok(Self { base, length, file })
     }
 
-    /// All of it, by bytes.
+    /// Returns the memory as bytes.
     #[inline]
     pub fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: (1) `of_file` mapped `length` bytes at `base`; (2) they stay mapped as long as `self`; (3) all
@@ -60,19 +60,19 @@ impl SharedMemory {
         unsafe { core::slice::from_raw_parts(self.base.as_ptr().cast(), self.length) }
     }
 
-    /// All of it, by words of 64 bits.
+    /// Returns the memory as words of 64 bits.
     #[inline(always)]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: as for `bytes`; a mapping begins at a page, so words are aligned.
         unsafe { core::slice::from_raw_parts(self.base.as_ptr().cast(), self.length / 8) }
     }
 
-    /// The address of its first byte, for mapping it for a device.
+    /// Returns the address of the first byte, to map it for a device.
     pub fn address(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// The file, for another process that is to share it.
+    /// Returns the file, to share it with another process.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

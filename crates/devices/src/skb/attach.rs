@@ -1,4 +1,4 @@
-//! Programs on their hooks: the interface's ingress, and both sides of the TAP.
+//! Attachment of the programs to their hooks: the interface's ingress, and both directions of the TAP.
 
 use super::clsact::{self, Filter};
 use super::connections::{self, ConnectionTable};
@@ -32,7 +32,8 @@ impl Attached {
         }
     }
 
-    /// Name of a program of another's that has packets at the interface's ingress before `program`, the port's own.
+    /// Returns the name of a foreign program that sees the packets of the interface's ingress before
+    /// `program`, the port's own.
     pub(super) fn in_front(&self, interface: u32, program: &OwnedFd) -> Option<String> {
         match self {
             Self::Tcx(_) => {
@@ -46,8 +47,8 @@ impl Attached {
     }
 }
 
-/// Attaches `program`, which sends to the TAP of that number, to the interface's ingress, or takes over what an earlier
-/// process has `given` or left there.
+/// Attaches `program`, which sends to TAP number `tap`, to the interface's ingress, or takes over the link
+/// that an earlier process has `given` or left.
 pub(super) fn to_interface(
     (link, hook): (&LinkInfo, Hook),
     (program, tap): (&OwnedFd, u32),
@@ -91,12 +92,12 @@ fn no_tcx(link: &LinkInfo, errno: Errno) -> OpenError {
     OpenError::NoHook { interface: link.name.clone(), hook: Hook::Tcx, errno }
 }
 
-/// True for what kernels without TCX answer.
+/// True for the errors of kernels without TCX.
 fn is_unknown(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP)
 }
 
-/// Waits for a gateway that has just ended to let go of the interface. Programs of captures end by themselves.
+/// Waits until a gateway that has just ended releases the interface. Capture programs end by themselves.
 fn wait_for_others(link: &LinkInfo) -> Result<(), af_xdp::OpenError> {
     let is_ours = |&program: &u32| {
         let name = program_name(program);
@@ -113,18 +114,19 @@ fn wait_for_others(link: &LinkInfo) -> Result<(), af_xdp::OpenError> {
     Err(af_xdp::OpenError::InUse(link.name.clone()))
 }
 
-/// Number of TCX programs of others at an interface's ingress or egress.
+/// Returns the number of foreign TCX programs at an interface's ingress or egress.
 ///
 /// # Errors
-/// Errors of the kernel; Linux before 6.6 does not know the question.
+/// Errors of the kernel; Linux before 6.6 does not know the request.
 pub fn foreign_programs(interface: u32, is_egress: bool) -> Result<usize, Errno> {
     let side = if is_egress { Side::Egress } else { Side::Ingress };
-    // Those of another process of ours, or left by one, are known by their name, where that may be read.
+    // Programs of another Polder process, or left by one, are recognised by their name, if it is readable.
     let is_foreign = |program: &u32| !is_own(*program) && !program_name(*program).starts_with(OUR_PREFIX);
     Ok(sys::tcx_programs(interface, side)?.iter().filter(|program| is_foreign(program)).count())
 }
 
-/// Numbers of the TCX programs at an interface's ingress or egress that this process has not loaded, in their order.
+/// Returns the ids of the TCX programs at an interface's ingress or egress that this process has not loaded,
+/// in their order.
 ///
 /// # Errors
 /// As [`foreign_programs`].
@@ -138,14 +140,14 @@ pub fn programs_of_others(interface: u32, is_egress: bool) -> Result<Vec<u32>, E
 /// Name of the programs of captures.
 pub(super) const COPIES: &str = "polder_copies";
 
-/// Takes note of a program of this process.
+/// Records a program as this process's own.
 pub(super) fn own(program: &OwnedFd) {
     if let Some(number) = number(program) {
         OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
     }
 }
 
-/// True if this process has loaded the program with that number.
+/// True if this process has loaded the program of id `program`.
 fn is_own(program: u32) -> bool {
     OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&program)
 }
@@ -155,10 +157,10 @@ fn number(program: &OwnedFd) -> Option<u32> {
     Some(u32::from_ne_bytes([a, b, c, d]))
 }
 
-/// The numbers of programs that this process has loaded.
+/// Ids of the programs that this process has loaded.
 static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Attaches a program to one side of the TAP; it goes with what is returned, or with the TAP.
+/// Attaches a program to one direction of the TAP, until the returned link is closed or the TAP is deleted.
 pub(super) fn to_tap(
     (link, tap, hook): (&LinkInfo, u32, Hook),
     side: Side,
@@ -180,10 +182,11 @@ pub(super) fn to_tap(
     })
 }
 
-/// Attaches the program that looks for evidence to the interface's egress; it goes with what is returned.
+/// Attaches the program that collects evidence of connections to the interface's egress, until the returned
+/// link is closed.
 ///
 /// # Errors
-/// [`OpenError::NoHook`] for a port at clsact: connections are carried at TCX alone.
+/// [`OpenError::NoHook`] for a port at clsact: only TCX carries connections.
 pub(super) fn to_egress(
     (link, hook): (&LinkInfo, Hook),
     table: &ConnectionTable,
@@ -207,7 +210,7 @@ pub(super) fn load(
     loaded.map_err(|refused| af_xdp::OpenError::loading(&link.name, refused))
 }
 
-/// An error of a step of opening.
+/// Returns the error of a step of opening.
 pub(super) fn step(link: &LinkInfo, step: &'static str, errno: Errno) -> af_xdp::OpenError {
     af_xdp::OpenError::at(&link.name, step, errno)
 }

@@ -1,13 +1,14 @@
-//! BPF filters at an interface's clsact queue discipline, where Linux has no TCX (before 6.6).
+//! BPF filters at an interface's clsact queueing discipline, for Linux without TCX (before 6.6).
 //!
-//! A filter outlives the process that has made it, also one that was killed. With `on_exit = "kernel"` it holds a *guard*,
-//! which goes on with the port's program in a table of one program. The kernel empties such a table when the last
-//! descriptor of it is closed ([`MapKind::Programs`]), so from the end of the process on the guard finds nothing, and
-//! leaves each packet to the filters behind it and to the stack. With `on_exit = "drop"` the filter holds the port's
-//! program itself, whose TAP is gone with the process: what it takes is dropped.
+//! A filter survives the process that created it, also if it is killed. With `on_exit = "kernel"` the filter
+//! is a *guard*, which tail-calls the port's program in a table of one program. The kernel empties that table
+//! when its last descriptor is closed ([`MapKind::Programs`]); after the end of the process the guard finds
+//! no program, and leaves each packet to the next filters and the stack. With `on_exit = "drop"` the filter
+//! is the port's program itself. Its TAP is deleted with the process, so the taken packets are dropped.
 //!
-//! The filter's name says which TAP it sends to, so one is *left behind* if there is no such TAP; and it says whether
-//! the queue discipline was made for it, which then goes with it if there is no other filter in it.
+//! The filter's name contains the number of its TAP: a filter is *left behind* if that TAP does not exist.
+//! The name also tells if the queueing discipline was created for the filter; then both are removed together,
+//! unless the discipline has another filter.
 
 use super::attach::step;
 use super::error::{Hook, OpenError};
@@ -21,19 +22,19 @@ use crate::netlink::tc::{self, BpfFilter, EGRESS, INGRESS};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-/// The filter of a port: as long as this lives, the interface's packets meet its program.
+/// The filter of a port: the interface's packets pass its program until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Filter {
     interface: u32,
     filter: BpfFilter,
     on_exit: OnExit,
-    /// The port's program, for the guard; the kernel empties it when this process ends.
+    /// The table with the port's program, for the guard; the kernel empties it when this process ends.
     _programs: Option<Map>,
 }
 
 impl Filter {
-    /// Makes `program`, which sends to the TAP of that number, the first filter for what comes in by the interface.
-    /// Replaces in one step the filter that an earlier process has left.
+    /// Makes `program`, which sends to TAP number `tap`, the first ingress filter of the interface. A filter
+    /// that an earlier process has left is replaced in one step.
     pub(super) fn attach(
         link: &LinkInfo,
         (program, tap): (&OwnedFd, u32),
@@ -72,7 +73,7 @@ impl Filter {
         own(self.interface).is_ok_and(|found| found.contains(&self.filter))
     }
 
-    /// Name of a filter, of whatever kind, that sees packets before this one.
+    /// Returns the name of a filter of any kind that sees packets before this one.
     pub(super) fn in_front(&self) -> Option<String> {
         let found = Client::open(None).and_then(|mut client| filters(&mut client, self.interface, INGRESS));
         let preferences = found.ok()?.into_iter().filter_map(|message| tc::preference(&message));
@@ -85,18 +86,19 @@ impl Drop for Filter {
     fn drop(&mut self) {
         // A filter that has replaced this one has another name.
         if self.on_exit == OnExit::Kernel && self.is_attached() {
-            // It fails only when the interface or the filter is gone, and then there is nothing to undo.
+            // This fails only if the interface or the filter is gone; then there is nothing to undo.
             let _ = remove(self.interface, &self.filter);
         }
     }
 }
 
-/// Makes `program` a filter at one side of a TAP; it goes with the TAP.
+/// Attaches `program` as a filter of one direction of a TAP; it is deleted with the TAP.
 pub(super) fn to_tap((link, tap): (&LinkInfo, u32), parent: u32, program: &OwnedFd) -> Result<(), OpenError> {
     make((link, tap), parent, program, tap).map(drop)
 }
 
-/// Makes a filter for all packets at one side of an interface, in front of those that are there where that can be.
+/// Creates a filter for all packets of one direction of an interface, before the existing filters if
+/// possible.
 fn make(
     (link, interface): (&LinkInfo, u32),
     parent: u32,
@@ -117,7 +119,7 @@ fn make(
         let body = tc::bpf(interface, parent, &filter, Some(program.as_raw_fd()));
         match client.create(NEW_FILTER, &body) {
             Ok(()) => return Ok(filter),
-            // Another kind of filter, or one with our number, has that preference.
+            // Another kind of filter, or one with the same handle, has that preference.
             Err(errno @ (Errno::INVAL | Errno::EXIST)) => last = errno,
             Err(errno) => {
                 last = errno;
@@ -131,10 +133,11 @@ fn make(
     Err(refused(last))
 }
 
-/// The filter that a process has left at an interface's ingress. Waits for a gateway that has just ended.
+/// Returns the filter that a process has left at an interface's ingress. Waits for a gateway that has just
+/// ended.
 fn left_behind(link: &LinkInfo) -> Result<Option<BpfFilter>, OpenError> {
     for _ in 0..BUSY_RETRIES {
-        // Without clsact there are no filters; whether there can be is found out by making one.
+        // Without clsact there are no filters; creating one shows if clsact is supported.
         let found = own(link.index).unwrap_or_default();
         if !found.iter().any(is_in_use) {
             return Ok(found.into_iter().next());
@@ -144,8 +147,8 @@ fn left_behind(link: &LinkInfo) -> Result<Option<BpfFilter>, OpenError> {
     Err(af_xdp::OpenError::InUse(link.name.clone()).into())
 }
 
-/// Removes what a process has left at the clsact of an interface of the calling thread's network namespace; says whether
-/// there was anything. A filter that is in use stays, unless `even_in_use`.
+/// Removes the filters that a process has left at the clsact of an interface in the calling thread's network
+/// namespace; true if there were any. A filter in use stays, unless `even_in_use`.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -161,7 +164,7 @@ pub fn release(interface: &str, even_in_use: bool) -> Result<bool, Errno> {
     Ok(released)
 }
 
-/// True if a filter of Polder's is at the clsact of an interface of the calling thread's network namespace.
+/// True if a Polder filter is at the clsact of an interface in the calling thread's network namespace.
 pub fn is_left(interface: &str) -> bool {
     link::query(Which::Name(interface)).and_then(|link| own(link.index)).is_ok_and(|found| !found.is_empty())
 }
@@ -171,26 +174,26 @@ pub fn is_own_filter(message: &[u8]) -> bool {
     tc::bpf_filter(message).is_some_and(|filter| Name::of(&filter).is_some())
 }
 
-/// True if the TAP that a filter sends to is there.
+/// True if the TAP that a filter sends to exists.
 fn is_in_use(filter: &BpfFilter) -> bool {
     let tap = Name::of(filter).map(|name| link::query(Which::Index(name.tap)));
     tap.is_some_and(|tap| tap.is_ok_and(|tap| tap.kind == "tun"))
 }
 
-/// Polder's filters at an interface's ingress.
+/// Returns Polder's filters at an interface's ingress.
 fn own(interface: u32) -> Result<Vec<BpfFilter>, Errno> {
     let answers = filters(&mut Client::open(None)?, interface, INGRESS)?;
     let filters = answers.iter().filter_map(|message| tc::bpf_filter(message));
     Ok(filters.filter(|filter| Name::of(filter).is_some()).collect())
 }
 
-/// The filters at one side of an interface, as messages.
+/// Returns the filters of one direction of an interface, as messages.
 fn filters(client: &mut Client, interface: u32, parent: u32) -> Result<Vec<Vec<u8>>, Errno> {
     let answers = client.dump(libc::RTM_GETTFILTER, &tc::header(interface, 0, parent, 0))?;
     Ok(answers.into_iter().map(|(_, message)| message).collect())
 }
 
-/// Removes a filter, and the queue discipline if that was made for it and has no other.
+/// Removes a filter, and the queueing discipline if it was created for the filter and has no other.
 fn remove(interface: u32, filter: &BpfFilter) -> Result<(), Errno> {
     let mut client = Client::open(None)?;
     client.ask(libc::RTM_DELTFILTER, &tc::bpf(interface, INGRESS, filter, None))?;
@@ -205,12 +208,12 @@ fn remove(interface: u32, filter: &BpfFilter) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Content of a filter's name.
+/// Information in a filter's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
-    /// Number of the TAP that it sends to.
+    /// Number of the TAP that the filter sends to.
     tap: u32,
-    /// True if the queue discipline was made for it.
+    /// True if the queueing discipline was created for the filter.
     made: bool,
 }
 
@@ -228,9 +231,9 @@ impl Name {
 
 const PREFIX: &str = "polder to interface ";
 const MADE: &str = ", clsact made for it";
-/// Number of Polder's filter among those of a preference ("POLD").
+/// Handle of Polder's filter ("POLD").
 const HANDLE: u32 = 0x504f_4c44;
-/// Preferences that are tried.
+/// Number of preferences to try.
 const MOST_PREFERENCES: u16 = 64;
 const NEW_FILTER: u16 = libc::RTM_NEWTFILTER;
 

@@ -1,13 +1,13 @@
-//! Errors of opening an interface, for people.
+//! Errors of opening an interface, with text for operators.
 
 use crate::af_xdp;
 use crate::tap::TapError;
 use rustix::io::Errno;
 
-/// Reason why an interface could not be opened. Each says what to do next.
+/// Reason why an interface could not be opened. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Error that every way to take an interface's packets has.
+    /// An error that can occur in every mode.
     #[error(transparent)]
     Interface(#[from] af_xdp::OpenError),
     /// The TAP could not be opened.
@@ -25,7 +25,7 @@ pub enum OpenError {
         interface: String,
         /// The hook.
         hook: Hook,
-        /// Answer of the kernel.
+        /// Error of the kernel.
         errno: Errno,
     },
 }
@@ -36,7 +36,7 @@ pub enum Hook {
     /// TCX, from Linux 6.6 on.
     #[default]
     Tcx,
-    /// A BPF filter at a clsact queue discipline, in older kernels.
+    /// A BPF filter at a clsact queueing discipline, on older kernels.
     Clsact,
 }
 

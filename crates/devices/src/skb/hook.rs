@@ -35,7 +35,7 @@ impl Hook for ToTap<'_> {
         headers(program, HEADERS);
     }
 
-    /// The kernel has taken the first tag off the frame.
+    /// The kernel has moved the frame's first tag into metadata.
     fn tag(&self, program: &mut Assembler, priority: Label, rest: Label) {
         let [tagged, typed] = [(); 2].map(|()| program.label());
         program.copy(R7, R2);
@@ -51,7 +51,7 @@ impl Hook for ToTap<'_> {
         program.jump_value(Condition::Equal, R8, 0, priority);
         program.add(R8, i32::from(TAGGED));
         program.place(typed);
-        // A tag in the frame is a second one, or of a kind that the kernel does not take off.
+        // A tag still in the frame is a second one, or of a kind that the kernel leaves.
         program.load(Width::Half, R5, R2, 12);
         for tag in [CUSTOMER_TAG, SERVICE_TAG] {
             program.jump_value(Condition::Equal, R5, network_order(tag), rest);
@@ -83,7 +83,7 @@ impl Hook for ToTap<'_> {
         program.load(Width::Word, to, R6, GSO_SIZE);
     }
 
-    /// The kernel knows which checksums are to be computed yet.
+    /// The kernel knows which checksums are still to be computed.
     fn has_checksum(&self, _: &mut Assembler, _: Label) {}
 
     fn has_inner_checksum(&self, _: &mut Assembler, _: Label) {}
@@ -106,7 +106,7 @@ impl Hook for ToTap<'_> {
         program.set(R5, CHECK_SEGMENTS);
         program.call(Helper::CheckMtu);
         program.jump_value(Condition::NotEqual, R0, 0, rest);
-        // That was the interface's MTU, which is said here; that of a route may be less.
+        // That was the interface's MTU, which is given here; a route's MTU may be lower.
         program.load(Width::Word, R5, R10, STACK_LENGTH);
         program.add(R5, i32::from(ETHERNET));
         program.load(Width::Word, R3, R9, LONGEST);
@@ -161,14 +161,14 @@ impl Hook for ToTap<'_> {
         if self.queues == 1 {
             return program.set(R0, 0);
         }
-        // A driver may have set a hash that is the same for all flows and says that it covers their ports. What the TAP's
-        // choice of a queue reads is what the kernel computes here.
+        // A driver's hash may be the same for all flows though marked as covering their ports. The kernel
+        // computes here the hash by which the TAP chooses a queue.
         program.copy(R1, R6);
         program.call(Helper::HashInvalid);
         program.copy(R1, R6);
         program.call(Helper::HashRecalculate);
         program.modulo(R0, i32::from(self.queues));
-        // Verifiers know nothing of a remainder.
+        // Verifiers do not track the range of a remainder.
         program.jump_value(Condition::Greater, R0, i32::from(self.queues) - 1, drop);
         program.shift_left(R0, QUEUE_SHIFT);
     }
@@ -186,12 +186,12 @@ impl Hook for ToTap<'_> {
         program.add(to, i32::from(CHARGE));
     }
 
-    /// A packet that the TAP's header has no word for arrives cut.
+    /// A super-packet that the TAP's header cannot describe arrives segmented.
     fn pieces(&self, program: &mut Assembler) {
         self.count_pieces(program);
     }
 
-    /// The kernel counts what it has merged, or is to cut.
+    /// The kernel counts the packets that it has merged, or will segment.
     fn wire_packets(&self, program: &mut Assembler) {
         let counted = program.label();
         program.load(Width::Word, R1, R6, GSO_SEGMENTS);
@@ -210,7 +210,7 @@ impl Hook for ToTap<'_> {
     }
 }
 
-/// Stack: the length that a function of the kernel reads, below the key of frames and above those of others.
+/// Stack slot for the length that a kernel function reads, below the frame's key and above the other keys.
 const STACK_LENGTH: i16 = -24;
 /// Offsets in the context of a program (`struct __sk_buff`).
 const PACKET_TYPE: i16 = 4;

@@ -1,4 +1,4 @@
-//! Opening an interface: the TAP first, the program that sends packets there last.
+//! Opening of an interface: first the TAP, last the program that sends packets to it.
 
 use super::attach::{self, step};
 use super::error::{Hook, OpenError};
@@ -29,26 +29,28 @@ use std::sync::Arc;
 
 /// Opens an interface of the calling thread's network namespace on the frames of `region`.
 ///
-/// `spare` is used where it fits.
+/// `spare` is used if it fits.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next. The interface is then as it was before.
+/// [`OpenError`], whose text names the remedy. The interface is then in its earlier state.
 pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<Opened, OpenError> {
-    // 1. What is asked for, and what there is.
+    // 1. The options are checked.
     let link = find(options)?;
     let mut notes = Vec::new();
     let windows = Windows::new(options.queues, options.window_bytes)
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
-    // 2. A TAP, of which a flow keeps its queue, and what it carries: what comes in by the interface, and what leaves by it.
+    // 2. A TAP is made in which a flow keeps its queue; its programs pass only packets received by, or to be
+    //   sent by, the interface.
     let hook = preflight::hook(&link, options);
-    // Anybody may have deleted a spare TAP, or detached its programs.
+    // A spare TAP may have been deleted from outside, or its programs detached.
     let given = spare.filter(|spare| spare.fits(options, hook)).and_then(|spare| spare.give(&link).ok());
     let (tap, attached) = match given {
         Some((tap, programs)) => (tap, Some(programs)),
         None => (new_tap(&link, options, region, &mut notes)?, None),
     };
     let index = tap.interface.index;
-    // 3. What is taken. The kernel waits for a grace period at each attachment, and verifies the port's program meanwhile.
+    // 3. The taken packets are set. The kernel waits for a grace period at each attachment; the port's
+    //   program is verified meanwhile.
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
         .map_err(|errno| step(&link, "make a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
@@ -61,18 +63,18 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
     });
     let (tap_programs, (program, flows)) = (tap_programs?, loaded?);
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
-    // 4. From here on packets come.
+    // 4. The program is attached; packets arrive from here on.
     let pieces = Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given: None };
     let mut opened = finish(options, pieces)?;
     opened.port.begin()?;
     Ok(opened)
 }
 
-/// Opens an interface that another process has open, with what that has given. Its program carries on until
-/// [`Port::begin`].
+/// Opens an interface that the predecessor process has open, with the descriptors that it handed over. The
+/// predecessor's program goes on until [`Port::begin`].
 ///
 /// # Errors
-/// As [`open`]; the other process can go on.
+/// As [`open`]; the predecessor can go on.
 pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened, OpenError> {
     let link = find(options)?;
     let refused = |errno| step(&link, "take over a port", errno);
@@ -103,22 +105,22 @@ struct Pieces {
     taken: TakenMaps,
     program: OwnedFd,
     flows: Option<Arc<FlowTable>>,
-    /// Link of another process.
+    /// The link of the predecessor process.
     given: Option<OwnedFd>,
 }
 
-/// Makes a port of its pieces: attaches its program unless another process has `given` its link.
+/// Makes a port of its pieces: attaches its program unless the predecessor has `given` its link.
 fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken, program, flows, given } = pieces;
     let index = tap.interface.index;
-    // What the TAP has lost before is counted by the process that had it.
+    // Earlier losses of the TAP were counted by the predecessor.
     let lost_before = if given.is_some() { settings::state(index).map_or(0, |tap| tap.dropped) } else { 0 };
     let on_exit = (options.on_exit, given);
     let evidence =
         options.connections.as_ref().map(|table| attach::to_egress((&link, hook), table)).transpose()?;
     let attached = attach::to_interface((&link, hook), (&program, index), on_exit, &mut notes)?;
     let promiscuous = options.promiscuous.then(|| make_promiscuous(&link)).transpose()?;
-    // What became of it.
+    // The report is written.
     let mtu = Arc::new(AtomicU32::new(link.mtu.min(options.mtu.unwrap_or(u32::MAX))));
     let report = preflight::report(&link, options, Some((&tap.interface.name, notes)));
     let interface = Interface { name: link.name.clone(), index: link.index, mac: link.mac, mtu: link.mtu };
@@ -155,14 +157,14 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
     Ok(Opened { port, queues })
 }
 
-/// Leaves the packets of a port to the kernel that has connections: the program carries these alone.
+/// Leaves a port's packets to the kernel if the kernel decides: the program carries connections only.
 fn decide(options: &Options, taken: &TakenMaps) {
     if let Some(word) = taken.yield_word().filter(|_| options.connections.is_some()) {
         word.leave(YieldCause::Decision, Families { v4: true, v6: true }, 0);
     }
 }
 
-/// The TAP as the port's program is to know it.
+/// Returns the TAP's parameters for the port's program.
 fn target<'a>(link: &LinkInfo, options: &'a Options, tap: &Tap, windows: &'a Windows) -> ToTap<'a> {
     ToTap {
         interface: link.index,
@@ -175,7 +177,7 @@ fn target<'a>(link: &LinkInfo, options: &'a Options, tap: &Tap, windows: &'a Win
     }
 }
 
-/// Attaches the TAP's programs, which carry what comes in by `interface`, and what leaves by it.
+/// Attaches the TAP's programs, which pass only packets received by, or to be sent by, `interface`.
 pub(super) fn tap_programs(
     link: &LinkInfo,
     (tap, interface): (u32, u32),
@@ -187,7 +189,7 @@ pub(super) fn tap_programs(
     Ok([egress, ingress])
 }
 
-/// Looks for the interface.
+/// Finds the interface.
 pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
     let interface = &options.interface;
     match link::query(Which::Name(interface)) {
@@ -197,7 +199,7 @@ pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
     }
 }
 
-/// A TAP with a queue for each flow to keep; without that there is one queue.
+/// Creates a TAP with several queues, each flow in one of them; if the kernel refuses, with one queue.
 pub(super) fn new_tap(
     link: &LinkInfo,
     options: &Options,
@@ -232,9 +234,9 @@ pub(super) fn tap_options(options: &Options, queues: u16) -> tap::Options {
     }
 }
 
-/// Protocols over IP whose super-packets the TAP takes whole.
+/// Returns the protocols over IP whose super-packets the TAP passes unsegmented.
 fn whole(options: &Options, tap: &Tap) -> &'static [i32] {
-    // Without segments of tunnels, what comes over UDP to the end of a tunnel is cut.
+    // Without segments of tunnels, UDP super-packets to a tunnel endpoint are segmented.
     let udp_is_whole = tap.tunnel_segments || tap.udp_segments && !matches!(options.take, Take::Tunnels(_));
     match (options.segments, udp_is_whole) {
         (false, _) => &[],
@@ -250,7 +252,7 @@ fn steer(link: &LinkInfo, tap: &Tap) -> Result<(), OpenError> {
     tap.steer(program.as_fd()).map_err(|errno| step(link, "choose queues of the TAP", errno).into())
 }
 
-/// Loads the interface's program, without the flows that it is to carry if the kernel refuses those.
+/// Loads the interface's program; without flows to carry if the kernel refuses those.
 fn load(
     link: &LinkInfo,
     target: &ToTap<'_>,
@@ -270,7 +272,7 @@ fn load(
     }
 }
 
-/// The table of flows that the program carries itself. A program that outlives this process carries none.
+/// Returns the table of flows that the program carries. A program that outlives this process carries none.
 fn flows(
     link: &LinkInfo,
     options: &Options,
@@ -285,7 +287,7 @@ fn flows(
     Ok(Some(Arc::new(flows)))
 }
 
-/// The TAP's name; the kernel finds a number that is free.
+/// The TAP's name; the kernel fills in a free number.
 pub(super) const NAME: &str = "polder%d";
-/// The MTU of a TAP that any packet fits (drivers/net/tun.c: `MAX_MTU` without an Ethernet header).
+/// The largest MTU of a TAP (drivers/net/tun.c: `MAX_MTU` without an Ethernet header).
 pub(super) const LARGEST_MTU: u32 = 65_535 - 14;

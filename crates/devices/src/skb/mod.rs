@@ -1,8 +1,8 @@
-//! Any Linux interface, through a TAP that keeps what the kernel knows of its packets.
+//! Any Linux interface, through a TAP that keeps the kernel's metadata of packets.
 //!
-//! A program at the interface's ingress sends what is taken to a TAP of Polder's, whose file brings it with its
-//! virtio-net header: packets that were not cut yet, checksums that nobody has computed yet, VLAN tags. What Polder
-//! sends is written to the file with such a header, and a program at the TAP's ingress sends it on by the interface.
+//! A program at the interface's ingress sends the taken packets to a TAP. Reading the TAP's file returns each with
+//! a virtio-net header: super-packets, partial checksums, VLAN tags. Packets that Polder sends are written to the
+//! file with such a header, and a program at the TAP's ingress redirects them to the interface.
 //!
 //! ```text
 //!                 ingress                          virtio-net header
@@ -10,18 +10,18 @@
 //!   interface ◀── redirect ◀────────────────── TAP ◀────────────────────── write ◀──┘
 //! ```
 //!
-//! The TAP carries nothing else: a program at its egress drops what was not sent there by the interface's program, and
-//! nothing that is written to it reaches the machine's own stack.
+//! The TAP carries no other packets: a program at its egress drops packets that the interface's program has not
+//! sent there, and no packet written to it reaches the host's own stack.
 //!
-//! The TAP's queue is bounded in bytes: the interface's program counts what it sends there, the receiver publishes
-//! what it has read, and how much of what may wait is of use to the worker. What would exceed that is dropped by the
-//! program and counted as `rx-overrun`, packets of control protocols last.
+//! The bytes in the TAP's queue are limited. The interface's program counts the bytes that it sends there; the
+//! receiver publishes the bytes that it has read, and how many waiting bytes the worker can use. The program drops
+//! the excess, counted as `rx-overrun`, control packets last.
 //!
-//! The programs are at TCX. They go with the process (BPF links), unless they are pinned for `on_exit = "drop"`: then they
-//! drop what nobody reads. Before Linux 6.6 they are BPF filters at clsact, which outlive the process
-//! (`skb/clsact.rs` says what becomes of packets then).
+//! The programs are at TCX. They are detached with the end of the process (BPF links), unless they are pinned for
+//! `on_exit = "drop"`: then they drop the packets that no process reads. Before Linux 6.6 they are BPF filters at
+//! clsact, which survive the process (`skb/clsact.rs` describes the treatment of packets then).
 //!
-//! Source: Linux, Documentation/networking/tuntap.rst; net/core/dev.c and net/core/filter.c (what a redirect does).
+//! Source: Linux, Documentation/networking/tuntap.rst; net/core/dev.c and net/core/filter.c (redirects).
 
 mod options;
 

@@ -1,4 +1,4 @@
-//! Options of an interface.
+//! Options of opening an interface.
 
 use super::connections::ConnectionTable;
 use crate::Receiving;
@@ -6,39 +6,39 @@ use crate::af_xdp::{OnExit, Take};
 use polder_datapath::forward::ForwardGroups;
 use std::sync::Arc;
 
-/// Interface to be opened, and the way of opening it.
+/// Interface to open, and options of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The interface, of the calling thread's network namespace.
+    /// The interface, in the calling thread's network namespace.
     pub interface: String,
     /// Packets that are taken.
     pub take: Take,
-    /// Link-local groups that the bridge of the interface forwards; the kernel receives the others.
+    /// Link-local groups that the port's bridge forwards; the kernel receives the others.
     pub forward_groups: ForwardGroups,
-    /// The interface after the end.
+    /// Treatment of packets after the end of the process.
     pub on_exit: OnExit,
     /// Number of queues of the TAP; a flow keeps its queue.
     pub queues: u16,
-    /// The longest network packet that is sent, where the interface's MTU is larger.
+    /// Maximum length of a sent network packet in bytes, if the interface's MTU is larger.
     pub mtu: Option<u32>,
-    /// True if packets may come that are to be cut into segments.
+    /// True if super-packets, which are still to be segmented, may arrive.
     pub segments: bool,
-    /// True if flows may be carried by the interface's program; see [`FlowTable`](super::FlowTable).
+    /// True if the interface's program may carry flows; see [`FlowTable`](super::FlowTable).
     pub fast_path: bool,
-    /// Time at which frames are taken for what is to come, and what becomes of small packets.
+    /// Refill threshold, and treatment of small packets.
     pub receiving: Receiving,
-    /// True if programs are attached by clsact also where there is TCX.
+    /// True to attach the programs by clsact even if the kernel has TCX.
     pub clsact: bool,
-    /// True if frames for other link-layer addresses are received, as a bridge needs it.
+    /// True to receive frames for other MAC addresses, as a bridge needs.
     pub promiscuous: bool,
-    /// Bytes that may wait in each queue, headers of the kernel's included.
+    /// Maximum number of bytes that wait in each queue, kernel overhead included.
     pub window_bytes: u32,
-    /// Connections that the programs carry, for a router's port where the kernel decides about packets; needs TCX.
+    /// Connections that the programs carry, for a router's port if the kernel decides; needs TCX.
     pub connections: Option<Arc<ConnectionTable>>,
 }
 
 impl Options {
-    /// A port that takes what `take` says, with one queue.
+    /// Returns options of a port that takes the packets of `take`, with one queue.
     pub fn new(interface: impl Into<String>, take: Take) -> Self {
         let promiscuous = take == Take::Whole;
         Self {

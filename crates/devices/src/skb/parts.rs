@@ -1,5 +1,5 @@
-//! Parts of an open port with which another process can go on: packets that come meanwhile wait in the TAP, and flows that the
-//! program carries are carried all the time.
+//! Parts of an open port that are handed over to the successor process: meanwhile packets wait in the TAP,
+//! and the program goes on carrying flows.
 
 use super::attach::Attached;
 use super::error::OpenError;
@@ -7,10 +7,11 @@ use super::port::Port;
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// Version of what the program, its maps and the receivers share. Processes of another one open the interface anew.
+/// Version of the layout that the program, its maps and the receivers share. A process of another version
+/// opens the interface anew.
 pub const LAYOUT: u32 = 1;
 
-/// Parts of a port that another process has open.
+/// Parts of a port that the predecessor process has open.
 #[derive(Debug)]
 pub struct Parts {
     /// Link of the interface's program.
@@ -19,9 +20,9 @@ pub struct Parts {
     pub(super) tap_programs: [OwnedFd; 2],
     /// Map of the windows.
     pub(super) windows: OwnedFd,
-    /// Maps of the flows, if the program carries some.
+    /// Maps of the flows, if the program carries flows.
     pub(super) flows: Option<[OwnedFd; 3]>,
-    /// Files of the TAP, a queue each.
+    /// Files of the TAP, one per queue.
     pub(super) tap: Vec<OwnedFd>,
 }
 
@@ -41,7 +42,8 @@ impl Parts {
 }
 
 impl Port {
-    /// Descriptors with which another process can go on; `None` at clsact, whose filters have no descriptors.
+    /// Returns the descriptors for the successor process; `None` at clsact, whose filters have no
+    /// descriptors.
     pub fn parts(&self) -> Option<Vec<BorrowedFd<'_>>> {
         let Attached::Tcx(attachment) = &self.attached else { return None };
         let mut parts = vec![attachment.descriptor()];
@@ -52,19 +54,19 @@ impl Port {
         Some(parts)
     }
 
-    /// Puts the port's program to work, in one step.
+    /// Makes the port's program the attached program, in one step.
     ///
     /// # Errors
     /// Errors of the kernel.
     pub fn begin(&mut self) -> Result<(), OpenError> {
         match &mut self.attached {
             Attached::Tcx(attachment) => Ok(attachment.commit(&self.link, &self.program)?),
-            // It works since it was attached.
+            // The filter has been active since it was attached.
             Attached::Clsact(_) => Ok(()),
         }
     }
 
-    /// Puts the port's program to work again: the process that was to go on with the port does not.
+    /// Attaches the port's program again, after the successor process has given up.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -75,12 +77,12 @@ impl Port {
         }
     }
 
-    /// Has more wait while another process takes over, or no more than otherwise.
+    /// Raises the window while the successor takes over, or restores it.
     pub fn deepen(&self, is_deep: bool) {
         self.windows.deepen(is_deep);
     }
 
-    /// Leaves the interface as it is when the port is closed: another process goes on with it.
+    /// Keeps the interface's state when the port is closed: the successor process goes on with it.
     pub fn leave(&mut self) {
         if let Attached::Tcx(attachment) = &mut self.attached {
             attachment.leave();

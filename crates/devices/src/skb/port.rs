@@ -1,4 +1,4 @@
-//! Port as a whole: its programs, their maps, and the findings about it.
+//! A port as a whole: its programs, their maps, and the findings about it.
 
 use super::attach::Attached;
 use super::copies::{Copies, CopyError};
@@ -25,35 +25,35 @@ use std::sync::Arc;
 /// An interface that has been opened.
 pub type Opened = crate::Opened<Port>;
 
-/// An open interface: as long as this lives, its programs are attached.
+/// An open interface; its programs stay attached until this value is dropped.
 ///
-/// It belongs to the thread that looks after ports; workers have the queues.
+/// The port belongs to the thread that manages ports; workers own the queues.
 #[derive(Debug)]
 pub struct Port {
-    /// The interface, as it was when it was opened.
+    /// The interface's properties at opening.
     pub interface: Interface,
-    /// Findings, and the mode that was obtained.
+    /// Findings, and the mode in use.
     pub report: Report,
-    /// True if UDP packets come and leave uncut too.
+    /// True if UDP super-packets pass unsegmented.
     pub udp_segments: bool,
-    /// True if packets in tunnels over UDP come and leave uncut too.
+    /// True if super-packets in tunnels over UDP pass unsegmented.
     pub tunnel_segments: bool,
-    /// True if somebody was at the other end before the interface was opened.
+    /// True if the link had a carrier before opening.
     pub had_carrier: bool,
-    /// True if it is a device with a driver.
+    /// True for a device with a driver.
     pub is_hardware: bool,
     pub(super) mtu: Arc<AtomicU32>,
-    /// True while the interface is up, as [`refresh`](Self::refresh) has found it.
+    /// True while the interface is up, as of the last [`refresh`](Self::refresh).
     pub(super) is_up: Arc<AtomicBool>,
-    /// Number of the XDP program of the interface, as [`refresh`](Self::refresh) has found it; 0 if there is none.
+    /// Id of the interface's XDP program, as of the last [`refresh`](Self::refresh); 0 if there is none.
     pub(super) xdp: AtomicU32,
     pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
-    /// The interface's program, to be asked about frames.
+    /// The interface's program, for test runs on frames.
     pub(super) program: OwnedFd,
-    /// The TAP's number.
+    /// The TAP's interface index.
     pub(super) tap: u32,
-    /// Packets that the TAP has lost.
+    /// Counter of packets that the TAP has lost.
     pub(super) lost: Arc<QueueCounters>,
     pub(super) lost_before: AtomicU64,
     pub(super) link_dropped: TransmitDrops,
@@ -61,10 +61,10 @@ pub struct Port {
     pub(super) _evidence: Option<OwnedFd>,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
-    /// The hook of its programs.
+    /// The hook of the programs.
     pub hook: Hook,
     pub(super) attached: Attached,
-    /// The interface as the program was made for it.
+    /// The interface for which the program was made.
     pub(super) link: LinkInfo,
     pub(super) tap_programs: [OwnedFd; 2],
     pub(super) tap_files: Vec<Arc<OwnedFd>>,
@@ -72,15 +72,15 @@ pub struct Port {
 }
 
 impl Port {
-    /// Makes `endpoints` those of the port: what is not among them stays with the kernel.
+    /// Makes `endpoints` the port's tunnel endpoints: the kernel keeps all other packets.
     ///
     /// # Errors
-    /// Errors of the kernel; `NODEV` for a port that takes everything.
+    /// Errors of the kernel; `NODEV` for a port that takes every packet.
     pub fn set_claims(&self, endpoints: &[TunnelEndpoint]) -> Result<(), Errno> {
         self.taken.set_endpoints(endpoints)
     }
 
-    /// Makes `ingresses` those of a router's port, and `lands` what is left to the kernel of what comes through them.
+    /// Sets the ingresses of a router's port, and the local prefixes (`lands`) that stay with the kernel.
     ///
     /// # Errors
     /// Errors of the kernel; `NODEV` for a port that does not route.
@@ -88,60 +88,62 @@ impl Port {
         self.taken.set_router(ingresses, lands)
     }
 
-    /// Packets that user space had returned to the kernel, here or at an instance before, and that the program knew again.
+    /// Returns the number of packets that the program recognised as punted, here or by an earlier instance.
     pub fn recognized(&self) -> u64 {
         self.windows.recognized()
     }
 
-    /// Word by which the packets of a router's port are left to the kernel; `None` for another port.
+    /// Returns the yield word of a router's port, by which its packets are left to the kernel; `None` for
+    /// another port.
     pub fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         self.taken.yield_word()
     }
 
-    /// Makes `groups` the link-local groups that the bridge of the port forwards. The kernel receives the others.
+    /// Makes `groups` the link-local groups that the port's bridge forwards. The kernel receives the others.
     pub fn set_forward_groups(&self, groups: ForwardGroups) {
         self.taken.set_forward_groups(groups);
     }
 
-    /// Flows that the interface's program carries; `None` for a port whose packets all come to user space.
+    /// Returns the flows that the interface's program carries; `None` for a port whose packets all go to user
+    /// space.
     pub fn flows(&self) -> Option<&Arc<FlowTable>> {
         self.flows.as_ref()
     }
 
-    /// Copies of the packets that the interface receives, sends, or both, of which `filter` matches; with at most `longest`
-    /// bytes each.
+    /// Starts to copy the packets that match `filter` and that the interface receives, sends, or both; at
+    /// most `longest` bytes each.
     ///
     /// # Errors
-    /// [`CopyError`] where the kernel cannot.
+    /// [`CopyError`] if the kernel cannot.
     pub fn copies(&self, filter: &Program, longest: u32, places: Where) -> Result<Copies, CopyError> {
         let of = (&self.link, Arc::downgrade(&self.is_up));
         Copies::open(of, (filter, longest, places), COPIES_BYTES)
     }
 
-    /// The interface as it is.
+    /// Returns the interface's current properties.
     ///
     /// # Errors
-    /// `NODEV` when the interface is gone.
+    /// `NODEV` if the interface is gone.
     pub fn link(&self) -> Result<LinkState, Errno> {
         LinkState::of(self.interface.index)
     }
 
-    /// Packets that the interface itself has dropped instead of sending them, since it was opened; as
-    /// [`refresh`](Self::refresh) has found it. Those of other senders are among them.
+    /// Returns the number of packets that the interface has dropped on transmit since it was opened, as of
+    /// the last [`refresh`](Self::refresh). Packets of other senders are included.
     pub fn link_dropped(&self) -> u64 {
         self.link_dropped.count()
     }
 
-    /// Looks at the interface again, and takes its MTU over for what is sent, or `most_mtu` where that is less. Looks at
-    /// the TAP too: what it lost is counted, and it is switched on again if somebody has switched it off.
+    /// Reads the interface's properties again, and makes its MTU, or `most_mtu` if lower, the limit for
+    /// sending. Counts the TAP's losses, and sets the TAP up again if it was set down.
     ///
     /// # Errors
-    /// `NODEV` when the interface or the TAP is gone, or somebody has detached the program.
+    /// `NODEV` if the interface or the TAP is gone, or if the program was detached.
     pub fn refresh(&self, most_mtu: Option<u32>) -> Result<LinkState, Errno> {
         let link = link::query(Which::Index(self.interface.index))?;
         self.link_dropped.note(&link);
         self.taken.set_mac(link.mac);
-        // Relaxed: a flag and a number that order nothing.
+        // Relaxed: flag and number order nothing.
         self.is_up.store(link.up, Ordering::Relaxed);
         self.mtu.store(link.mtu.min(most_mtu.unwrap_or(u32::MAX)), Ordering::Relaxed);
         self.xdp.store(link.xdp.program().unwrap_or(0), Ordering::Relaxed);
@@ -149,7 +151,7 @@ impl Port {
         if !tap.up {
             settings::switch_on(self.tap)?;
         }
-        // Relaxed: only the thread that looks after ports comes here.
+        // Relaxed: only the thread that manages ports runs this.
         let lost = tap.dropped.saturating_sub(self.lost_before.swap(tap.dropped, Ordering::Relaxed));
         if lost > 0 {
             self.lost.received.add(lost);
@@ -161,25 +163,26 @@ impl Port {
         Ok((&link).into())
     }
 
-    /// Program of another's that has the interface's packets before the port's own.
+    /// Returns the foreign program that sees the interface's packets before the port's own.
     pub fn program_in_front(&self) -> Option<String> {
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         match self.xdp.load(Ordering::Relaxed) {
             0 => self.attached.in_front(self.interface.index, &self.program),
             xdp => Some(format!("{} of XDP", program_name(xdp))),
         }
     }
 
-    /// Packets that the TAP has lost, as [`refresh`](Self::refresh) has found them.
+    /// Returns the counter of packets that the TAP has lost, as of the last [`refresh`](Self::refresh).
     pub fn lost(&self) -> &Arc<QueueCounters> {
         &self.lost
     }
 
-    /// Runs the interface's program on a frame, as if that had come in. The frame goes nowhere.
+    /// Runs the interface's program on a frame, as if the interface had received it. The frame is not
+    /// forwarded.
     ///
     /// # Errors
-    /// Errors of the kernel: `PERM` without the right to run programs, `INVAL` for a frame that is shorter
-    /// than an Ethernet header, `NOENT` when the interface does not have the program any more.
+    /// Errors of the kernel: `PERM` without the right to run programs, `INVAL` for a frame shorter than an
+    /// Ethernet header, `NOENT` if the interface has lost the program.
     pub fn verdict(&self, frame: &[u8]) -> Result<XdpVerdict, Errno> {
         let shown = &frame[..frame.len().min(SHOWN)];
         if shown.len() <= SHORTEST {
@@ -199,9 +202,9 @@ impl Port {
     }
 }
 
-/// Bytes of copies that wait for a capture.
+/// Maximum number of bytes of copies that wait for a capture.
 const COPIES_BYTES: u32 = 8 << 20;
-/// Bytes that the program is shown: more than it reads.
+/// Number of bytes that the program gets: more than it reads.
 const SHOWN: usize = 512;
-/// An Ethernet header; the kernel lets no program run on less, or no more.
+/// Length of an Ethernet header; the kernel runs no program on that or less.
 const SHORTEST: usize = 14;

@@ -1,4 +1,4 @@
-//! Choice between this mode and AF_XDP for an interface, and what stands in the way of this mode.
+//! Choice between this mode and AF_XDP for an interface, and obstacles of this mode.
 
 use super::error::{Hook, OpenError};
 use super::init::find;
@@ -17,12 +17,12 @@ use rustix::io::Errno;
 pub enum Advice {
     /// The mode of this module, and the reason.
     Skb(&'static str),
-    /// AF_XDP, and the reason; none for an interface that cannot be looked at.
+    /// AF_XDP, and the reason; `None` for an interface that cannot be inspected.
     AfXdp(Option<String>),
 }
 
-/// Chooses the mode for an interface of the calling thread's network namespace: this one where senders may be on this
-/// machine or the driver has no XDP of its own, if the kernel has what it takes; else AF_XDP.
+/// Chooses the mode for an interface of the calling thread's network namespace: this mode if senders may be
+/// on this host or the driver has no native XDP, and the kernel supports it; else AF_XDP.
 pub fn advice(interface: &str) -> Advice {
     let Ok(link) = link::query(Which::Name(interface)) else { return Advice::AfXdp(None) };
     let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(interface)).unwrap_or_default();
@@ -39,10 +39,10 @@ pub fn advice(interface: &str) -> Advice {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     has_local_senders: bool,
-    /// True for an interface that the kernel has made, without a device.
+    /// True for a virtual interface, without a device.
     is_virtual: bool,
     is_wireless: bool,
-    /// True if the driver has XDP of its own that AF_XDP would use.
+    /// True if the driver has native XDP that AF_XDP would use.
     has_native_xdp: bool,
 }
 
@@ -64,25 +64,25 @@ fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
     }
 }
 
-/// Reason against the mode on this machine, found without touching anything. Whether there is clsact shows only when a
-/// filter is made, so it is for those who ask for the mode.
+/// Returns the reason against the mode on this host, found without a change. Support of clsact shows only
+/// when a filter is created, so clsact is for users who ask for the mode.
 fn obstacle(link: &LinkInfo) -> Option<String> {
     let without = lacks_tcx(link);
     let without = without.then(|| "the kernel has no TCX, which Linux 6.6 is the oldest to have".to_owned());
     without.or_else(|| tap::unavailable().map(|error| error.to_string()))
 }
 
-/// Hook of the programs.
+/// Returns the hook of the programs.
 pub(super) fn hook(link: &LinkInfo, options: &Options) -> Hook {
     if options.clsact || lacks_tcx(link) { Hook::Clsact } else { Hook::Tcx }
 }
 
-/// True if the kernel has TCX, by which alone connections are carried.
+/// True if the kernel has TCX, which carried connections need.
 pub fn has_tcx(interface: &str) -> bool {
     link::query(Which::Name(interface)).is_ok_and(|link| !lacks_tcx(&link))
 }
 
-/// True if the kernel has no TCX. A process that may not ask for it goes by the kernel's version.
+/// True if the kernel has no TCX. Without the right to ask, the kernel's version decides.
 fn lacks_tcx(link: &LinkInfo) -> bool {
     match sys::tcx_programs(link.index, Side::Ingress) {
         Ok(_) | Err(Errno::NOENT) => false,
@@ -91,16 +91,16 @@ fn lacks_tcx(link: &LinkInfo) -> bool {
     }
 }
 
-/// Looks at an interface without touching it, as it would be opened with `options`.
+/// Inspects an interface without changing it, for opening with `options`.
 ///
 /// # Errors
-/// [`OpenError`] for what would make opening fail at once.
+/// [`OpenError`] if opening would fail at once.
 pub fn inspect(options: &Options) -> Result<Report, OpenError> {
     let link = find(options)?;
     Ok(report(&link, options, None))
 }
 
-/// Findings about an interface, and about its TAP with the notes of its opening.
+/// Returns the findings about an interface, and about its TAP with the notes of its opening.
 pub(super) fn report(link: &LinkInfo, options: &Options, obtained: Option<(&str, Vec<String>)>) -> Report {
     let driver = Ethtool::new().and_then(|mut ethtool| ethtool.driver(&link.name)).ok();
     let tap = obtained.as_ref().map_or("a TAP", |(tap, _)| tap);

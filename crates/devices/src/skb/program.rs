@@ -1,13 +1,13 @@
 //! The programs of an interface and its TAP.
 //!
-//! | program | at | what it does |
+//! | program | hook | function |
 //! |---|---|---|
-//! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends what is taken to the TAP, within the window ([`admit`]) |
-//! | [`onward`] | the TAP's ingress | sends what was written to the TAP by the interface |
-//! | [`only_from`] | the TAP's egress | drops what does not come from the interface |
-//! | [`guard`] | the interface's clsact, where there is no TCX | goes on with the first, as long as the process lives |
-//! | those of [`punt`](super::punt) | both sides of the punt path's TAP | return packets to the kernel |
-//! | [`queue_of_flow`] | the TAP's choice of a queue | the hash of the flow |
+//! | those of [`taken`](crate::bpf::taken) | the interface's ingress | sends taken packets to the TAP, within the window ([`admit`]) |
+//! | [`onward`] | the TAP's ingress | redirects packets written to the TAP to the interface |
+//! | [`only_from`] | the TAP's egress | drops packets that the interface has not received |
+//! | [`guard`] | the interface's clsact, without TCX | tail-calls the first, while the process lives |
+//! | those of [`punt`](super::punt) | both directions of the punt path's TAP | return packets to the kernel |
+//! | [`queue_of_flow`] | the TAP's choice of a queue | returns the flow's hash |
 
 use super::connections::{self, ConnectionMaps};
 use crate::bpf::admit::admit;
@@ -20,35 +20,35 @@ use std::os::fd::BorrowedFd;
 /// The TCX hook of an interface, with the TAP that packets go to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToTap<'a> {
-    /// The interface's number.
+    /// The interface index.
     pub(super) interface: u32,
-    /// The TAP's number.
+    /// The TAP's interface index.
     pub(super) tap: u32,
-    /// Its queues.
+    /// Number of its queues.
     pub(super) queues: u16,
     /// The windows of the queues.
     pub(super) windows: BorrowedFd<'a>,
-    /// Bytes of each.
+    /// Size of each window in bytes.
     pub(super) window_bytes: u32,
-    /// Protocols over IP whose super-packets the TAP takes whole.
+    /// Protocols over IP whose super-packets the TAP passes unsegmented.
     pub(super) whole: &'static [i32],
-    /// Connections that are carried, where the kernel decides about packets.
+    /// Connections that are carried, if the kernel decides.
     pub(super) connections: Option<ConnectionMaps<'a>>,
 }
 
-/// Sends everything on by `interface`.
+/// Returns a program that redirects every packet to `interface`.
 pub(super) fn onward(interface: u32) -> Vec<u64> {
     let mut program = Assembler::new();
     redirect(&mut program, interface);
     program.finish()
 }
 
-/// Names and instructions of the programs at the egress and at the ingress of the TAP of `interface`.
+/// Returns names and instructions of the programs at the egress and the ingress of the TAP of `interface`.
 pub(super) fn of_tap(interface: u32) -> [(&'static str, Vec<u64>); 2] {
     [("polder_only", only_from(interface)), ("polder_onward", onward(interface))]
 }
 
-/// Lets through what came in by `interface`, and drops everything else.
+/// Returns a program that passes packets received by `interface`, and drops all others.
 pub(super) fn only_from(interface: u32) -> Vec<u64> {
     let mut program = Assembler::new();
     let drop = program.label();
@@ -62,7 +62,8 @@ pub(super) fn only_from(interface: u32) -> Vec<u64> {
     program.finish()
 }
 
-/// Goes on with the first program of a table, and leaves packets to others where there is none.
+/// Returns a program that tail-calls the first program of a table; without one, it leaves packets to the next
+/// filter.
 pub(super) fn guard(programs: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
     program.map(R2, programs);
@@ -73,7 +74,7 @@ pub(super) fn guard(programs: BorrowedFd<'_>) -> Vec<u64> {
     program.finish()
 }
 
-/// Answers the hash of the flow, of which a TAP takes the remainder by its number of queues.
+/// Returns a program that returns the flow's hash; the TAP takes it modulo its number of queues.
 pub(super) fn queue_of_flow() -> Vec<u64> {
     let mut program = Assembler::new();
     program.load(Width::Word, R0, R1, HASH);
@@ -82,8 +83,8 @@ pub(super) fn queue_of_flow() -> Vec<u64> {
 }
 
 impl ToTap<'_> {
-    /// Puts the number of packets that the TAP makes of this one into R1: what its header has no word for arrives cut.
-    /// R2 to R5 change.
+    /// Puts the number of packets that the TAP makes of this one into R1: a super-packet that its header
+    /// cannot describe is segmented. R2 to R5 change.
     pub(super) fn count_pieces(&self, program: &mut Assembler) {
         let [several, ipv6, known, counted] = [(); 4].map(|()| program.label());
         program.set(R1, 1);
@@ -122,12 +123,12 @@ impl Target for ToTap<'_> {
         headers(program, HEADERS);
     }
 
-    /// The kernel has read the Ethernet header where it stands.
+    /// The kernel has read the Ethernet header in place.
     fn peek(&self, program: &mut Assembler) {
         self.frame(program);
     }
 
-    /// The kernel has taken the first tag off the frame. What is asked about a frame that nobody has sent has it in place.
+    /// The kernel has moved the frame's first tag into metadata; in a test run the tag is still in the frame.
     fn untag(&self, program: &mut Assembler, pass: Label) {
         let [beside, known] = [(); 2].map(|()| program.label());
         program.load(Width::Word, R5, R6, VLAN_PRESENT);
@@ -164,8 +165,8 @@ impl Target for ToTap<'_> {
     }
 }
 
-/// Puts the beginning of the frame into R2 and the end of what may be read into R3. The first `bytes` bytes may lie
-/// outside the packet's first buffer: they are brought there.
+/// Puts the start of the frame into R2 and the end of its readable bytes into R3. If the first `bytes` bytes
+/// are not all in the packet's first buffer, they are pulled there.
 pub(super) fn headers(program: &mut Assembler, bytes: i32) {
     let [short, pull, ready] = [(); 3].map(|()| program.label());
     program.load(Width::Word, R2, R6, DATA);
@@ -197,7 +198,7 @@ pub(super) fn redirect(program: &mut Assembler, interface: u32) {
     program.exit();
 }
 
-/// Bytes of headers that programs read at most: Ethernet, a tag, IPv6 with two extension headers, UDP.
+/// Maximum number of header bytes that programs read: Ethernet, a tag, IPv6 with two extension headers, UDP.
 pub(super) const HEADERS: i32 = 14 + 4 + 40 + 8 + 8 + 8;
 /// Verdicts on a packet (`enum tcx_action_base`).
 pub(super) const NEXT: i32 = -1;

@@ -1,24 +1,24 @@
-//! Punt path: packets that user space returns to the kernel, at the interface by which they came in.
+//! Punt path: packets that user space returns to the kernel, at the interface that received them.
 //!
-//! A TAP of Polder's has a program at its ingress that reads from a service tag the number of the port by which the
-//! packet came in ([`TapTx::naming_ingress`](crate::tap::TapTx::naming_ingress)), removes the tag, and redirects the
-//! packet to the ingress of that port's interface. There it passes netfilter, policy routing and forwarding as if
-//! Polder had never seen it.
+//! A TAP has a program at its ingress that reads the number of the ingress port from a service tag
+//! ([`TapTx::naming_ingress`](crate::tap::TapTx::naming_ingress)), removes the tag, and redirects the packet to the
+//! ingress of that port's interface. There it passes netfilter, policy routing and forwarding like a packet that
+//! Polder has not taken.
 //!
 //! ```text
 //!   user space ──▶ TAP ──▶ remove tag, look up interface, mark ──▶ ingress of the interface ──▶ kernel
 //! ```
 //!
-//! The mark is 64 bits of the packet's control block, by which a port's own TCX program knows the packet again
-//! (`pass_marked`). A native XDP program does not run on such a packet. A generic one does, so a port in that mode has
-//! no punt path.
+//! The mark is 64 bits of the packet's control block, by which a port's own TCX program recognises the packet
+//! (`pass_marked`). A native XDP program does not run on such a packet. A generic one does, so a port in that mode
+//! has no punt path.
 //!
-//! A program in front of the port's may write to the control block, too: the port's program takes such a packet once more,
-//! and user space returns it once more, for ever. Both programs count, so that the gateway sees it
-//! ([`Punt::returned`], [`Port::recognized`](super::Port::recognized)) and ends it by [`Punt::set_ports`].
+//! A program before the port's may overwrite the control block: then the port's program takes the packet again, and
+//! user space punts it again, endlessly. Both programs count, so that the gateway detects this ([`Punt::returned`],
+//! [`Port::recognized`](super::Port::recognized)) and ends it by [`Punt::set_ports`].
 //!
-//! Cost: one `write` a packet, and a second pass through the interface's ingress. Source: Linux, net/core/filter.c
-//! (`BPF_F_INGRESS`).
+//! Cost: one `write` per packet, and a second pass through the interface's ingress. Source: Linux,
+//! net/core/filter.c (`BPF_F_INGRESS`).
 
 use super::attach;
 use super::connections::{self, ConnectionMaps};
@@ -39,16 +39,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// An open punt path: as long as this lives, packets can be returned.
+/// An open punt path; packets can be punted until this value is dropped.
 #[derive(Debug)]
 pub struct Punt {
     /// The TAP.
     pub interface: Interface,
-    /// True if UDP packets may be returned uncut.
+    /// True if UDP super-packets may be punted unsegmented.
     pub udp_segments: bool,
-    /// True if packets in tunnels over UDP may be returned uncut.
+    /// True if super-packets in tunnels over UDP may be punted unsegmented.
     pub tunnel_segments: bool,
-    /// Interface of each port and the packets that returned there, by the number of the port.
+    /// By port number: the port's interface, and the number of packets punted there.
     ports: Map,
     entered: Mutex<BTreeMap<PortId, u32>>,
     _programs: [OwnedFd; 2],
@@ -60,7 +60,7 @@ pub type OpenedPunt = crate::Opened<Punt>;
 /// Opens the punt path of a gateway.
 ///
 /// # Errors
-/// [`OpenError`] where no TAP or program can be made; it says what to do.
+/// [`OpenError`] if the TAP or a program cannot be created; the text names the remedy.
 pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenError> {
     let options = tap::Options {
         mtu: Some(super::init::LARGEST_MTU),
@@ -101,7 +101,7 @@ pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenErr
 }
 
 impl Punt {
-    /// Makes `ports` the ports whose packets can be returned, each with the number of its interface.
+    /// Sets the ports whose packets can be punted, each with its interface index.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -123,8 +123,8 @@ impl Punt {
         Ok(())
     }
 
-    /// Packets that returned at the interface of a port since it has been one of [`set_ports`](Self::set_ports); `None` for
-    /// another port.
+    /// Returns the number of packets punted at a port's interface since the port was added by
+    /// [`set_ports`](Self::set_ports); `None` for another port.
     pub fn returned(&self, port: PortId) -> Option<u64> {
         let mut value = [0; VALUE_BYTES as usize];
         self.ports.get(&key(port), &mut value).ok()?;
@@ -132,12 +132,13 @@ impl Punt {
     }
 }
 
-/// Key of a port: the control information of its tag, as the program loads it.
+/// Returns the map key of a port: the control information of its tag, as the program loads it.
 fn key(port: PortId) -> [u8; 4] {
     u32::from(port.0).to_ne_bytes()
 }
 
-/// Redirects packets to the ingress of the interface of the port that their tag names; drops all others.
+/// Returns a program that redirects packets to the ingress of the interface of the port in their tag, and
+/// drops all others.
 fn returned(ports: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::new();
     let drop = program.label();
@@ -170,7 +171,7 @@ fn returned(ports: BorrowedFd<'_>) -> Vec<u64> {
     program.finish()
 }
 
-/// Drops every packet: nothing is sent by the TAP.
+/// Returns a program that drops every packet: the TAP sends nothing.
 fn closed() -> Vec<u64> {
     let mut program = Assembler::new();
     program.set(R0, DROP);
@@ -178,9 +179,9 @@ fn closed() -> Vec<u64> {
     program.finish()
 }
 
-/// Leaves a packet that was returned to the next program, and so to the kernel, and counts it in the first of `windows`. Where
-/// the kernel decides it is stamped like any packet that passes. The context is in R6; R0 and R1 change, and R5 and R8 of a
-/// packet that is left.
+/// Leaves a punted packet to the next program, and so to the kernel, and counts it in the first of `windows`.
+/// If the kernel decides, the packet is stamped like any that passes. The context is in R6; R0 and R1 change,
+/// and for a punted packet R5 and R8.
 pub(super) fn pass_marked(
     program: &mut Assembler,
     windows: BorrowedFd<'_>,
@@ -191,7 +192,7 @@ pub(super) fn pass_marked(
     if let Some(maps) = connections {
         connections::stamp_returned(program, maps);
     }
-    // The mark is good for one pass.
+    // The mark is valid for one pass.
     program.set(R0, 0);
     program.store(Width::Word, R6, CONTROL_BLOCK, R0);
     program.map_value(R0, windows);
@@ -209,17 +210,17 @@ fn unless_marked(program: &mut Assembler, unmarked: Label) {
     }
 }
 
-/// Mark of a returned packet. A packet from a wire has other values here: zeros, or what generic receive offload has left,
-/// which is small numbers and addresses of the kernel's.
+/// Mark of a punted packet. A received packet has other values here: zeros, or remains of generic receive
+/// offload, which are small numbers and kernel addresses.
 const MARK: [i32; 2] = [0x706f_6c64, 0x7075_6e74];
-/// Bytes of a port's value: its interface, and at [`COUNT_AT`] its packets.
+/// Bytes of a port's map value: its interface, and at [`COUNT_AT`] its packets.
 const VALUE_BYTES: u32 = 16;
 const COUNT_AT: i16 = 8;
-/// Place of the key on the stack.
+/// Offset of the key on the stack.
 const KEY: i16 = -8;
 /// `BPF_F_INGRESS`.
 const TO_INGRESS: i32 = 1;
-/// Ports that a gateway can have.
+/// Maximum number of ports of a gateway.
 const MOST_PORTS: u32 = 16_384;
 /// Purpose of the TAP, in its alias and in errors.
 const PURPOSE: &str = "what is returned to the kernel";

@@ -1,5 +1,5 @@
-//! TCX programs of tests and measurements: a bare redirect between two interfaces, the least that a program can do for a
-//! packet; a driver that gives all packets one hash; and a program that uses the control block for itself.
+//! TCX programs of tests and measurements: a bare redirect between two interfaces, which is the least work
+//! per packet; a driver that gives all packets one hash; and a program that uses the control block itself.
 
 use super::attach;
 use super::error::{Hook, OpenError};
@@ -10,18 +10,18 @@ use crate::bpf::assembler::{Assembler, Helper, Register, Width};
 use crate::bpf::sys::Side;
 use std::os::fd::OwnedFd;
 
-/// Redirects everything that comes in by `from` to the egress of `to`, until the link that is returned is closed. Both
+/// Redirects all packets received by `from` to the egress of `to`, until the returned link is closed. Both
 /// are interfaces of the calling thread's network namespace.
 ///
 /// # Errors
-/// [`OpenError`] for an interface that is not there, and what the kernel refuses.
+/// [`OpenError`] for a missing interface, and for refusals of the kernel.
 pub fn redirect(from: &str, to: &str) -> Result<OwnedFd, OpenError> {
     let (from, to) = (named(from)?, named(to)?);
     attach::to_tap((&from, from.index, Hook::Tcx), Side::Ingress, "polder_bare", &program::onward(to.index))
 }
 
-/// Gives each packet that comes in by `interface` this hash, as one of its addresses and ports, in front of all programs
-/// that are there; until the link that is returned is closed.
+/// Gives each packet that `interface` receives the hash `hash`, as one of its addresses and ports, before all
+/// existing programs; until the returned link is closed.
 ///
 /// # Errors
 /// As [`redirect`].
@@ -35,8 +35,8 @@ pub fn set_hash(interface: &str, hash: i32) -> Result<OwnedFd, OpenError> {
     attach::to_tap((&link, link.index, Hook::Tcx), Side::Ingress, "driver_hash", &program.finish())
 }
 
-/// Writes to the control block of each packet that comes in by `interface`, in front of all programs that are there; until
-/// the link that is returned is closed.
+/// Writes to the control block of each packet that `interface` receives, before all existing programs; until
+/// the returned link is closed.
 ///
 /// # Errors
 /// As [`redirect`].

@@ -1,9 +1,10 @@
-//! Packets that come in: those of the TAP, with the window moved along.
+//! The receiver of a queue: packets of the TAP, counted for the window.
 //!
-//! Exits: those of [`TapRx`]; `rx-overrun` and `rx-overrun-control` for what the interface's program has dropped because more
-//! waited than may, and `fence` for what it has dropped to make a gap in a flow that it is to carry itself.
+//! Exits: those of [`TapRx`]; `rx-overrun` and `rx-overrun-control` for packets that the interface's program
+//! has dropped because the window was full, and `fence` for packets that it has dropped to keep the order of
+//! a flow that it is about to carry.
 //!
-//! Cost: beyond a TAP's, six loads, a store and a few comparisons for each turn.
+//! Cost: beyond a TAP's, six loads, a store and a few comparisons per turn.
 
 use crate::bpf::window::{DROPS, Window};
 use crate::tap::TapRx;
@@ -19,9 +20,9 @@ use std::sync::Arc;
 pub(super) struct Receiver {
     tap: TapRx,
     window: Window,
-    /// Packets that may wait, by the worker's measure, and by a consumer's.
+    /// Maximum number of waiting packets, as set by the worker and by a consumer.
     limits: [Option<u32>; 2],
-    /// True if the program has dropped packets that exceeded the limit since that was asked last.
+    /// True if the program has dropped packets over the limit since the last query.
     has_dropped: bool,
 }
 
@@ -83,7 +84,7 @@ impl RxQueue for Receiver {
 }
 
 impl RxControl for Receiver {
-    /// The window bounds packets that wait, whether frames are there for them or not.
+    /// The window limits waiting packets, whether frames are posted for them or not.
     fn set_posted_limit(&mut self, frames: u32) {
         self.limits[1] = (frames != u32::MAX).then_some(frames.max(FEWEST));
         self.limit();
@@ -103,6 +104,6 @@ impl RxControl for Receiver {
     }
 }
 
-/// Packets that may wait at least: those of one batch.
+/// Minimum of the limit: the packets of one batch.
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 const FEWEST: u32 = BATCH as u32;

@@ -1,8 +1,8 @@
-//! A TAP for the next port, made ahead.
+//! A TAP created in advance for the next port.
 //!
-//! The kernel waits for a grace period each time a program is attached, 8 to 16 ms with a tick of 4 ms, and holds the lock
-//! of all interfaces meanwhile. Replacing an attached program waits for none. So the two programs of a spare TAP drop
-//! everything until a port gets the TAP.
+//! The kernel waits for a grace period each time a program is attached, 8 to 16 ms with a tick of 4 ms, and
+//! holds the RTNL lock meanwhile. Replacing an attached program needs no grace period. So the two programs of
+//! a spare TAP drop every packet until a port takes the TAP.
 //!
 //! Source: Linux, kernel/bpf/tcx.c (`tcx_link_attach`, `tcx_link_update`).
 
@@ -17,7 +17,7 @@ use crate::tap::{self, Tap};
 use polder_buffers::Region;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-/// A TAP with attached programs, for a port that is not there yet.
+/// A TAP with attached programs, for a future port.
 #[derive(Debug)]
 pub struct Spare {
     tap: Tap,
@@ -27,7 +27,8 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// Makes a TAP for a port that is like an open one; `None` where programs are attached by clsact.
+    /// Creates a TAP for a port with the same options as an open one; `None` if programs are attached by
+    /// clsact.
     ///
     /// # Errors
     /// As [`open`](super::open).
@@ -40,13 +41,13 @@ impl Spare {
         let index = tap.interface.index;
         settings::rename(index, "the next port")
             .map_err(|errno| attach::step(&link, "set up the TAP", errno))?;
-        // No packet comes to a TAP by itself.
+        // No packet reaches a TAP by itself.
         let programs = tap_programs(&link, (index, index), Hook::Tcx)?;
         let (options, window_bytes) = (tap_options(options, options.queues), options.window_bytes);
         Ok(Some(Self { tap, programs, options, window_bytes }))
     }
 
-    /// True if a port of `options` would make the same TAP.
+    /// True if a port of `options` would create the same TAP.
     pub(super) fn fits(&self, options: &Options, hook: Hook) -> bool {
         hook == Hook::Tcx
             && self.tap.queues.len() == usize::from(options.queues)

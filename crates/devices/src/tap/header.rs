@@ -1,21 +1,21 @@
-//! The virtio-net header and the metadata of a packet, one from the other.
+//! Conversion between a virtio-net header and a packet's metadata.
 //!
-//! A header comes from the kernel, which takes some of its fields from whoever sent the packet, so
-//! every field is checked against the packet before it is believed.
+//! A header is written by the kernel, which takes some of its fields from the sender of the packet, so every field
+//! is checked against the packet before use.
 //!
-//! | bytes | field | of |
+//! | bytes | field | values |
 //! |---|---|---|
 //! | 0 | flags | [`NEEDS_CHECKSUM`], [`CHECKSUM_VERIFIED`], [`TUNNEL_CHECKSUM`] |
 //! | 1 | kind of segmentation | [`TCP4`] …, with [`TUNNEL4`] or [`TUNNEL6`] |
 //! | 2–3 | bytes of headers, a hint | |
-//! | 4–5 | payload bytes a segment | |
-//! | 6–7 | where the checksum begins | |
-//! | 8–9 | checksum field, from there | |
+//! | 4–5 | payload bytes per segment | |
+//! | 6–7 | start of the checksummed bytes | |
+//! | 8–9 | offset of the checksum field from that start | |
 //! | 10–19 | number of buffers, hash | zero |
-//! | 20–21 | where the outer UDP header begins | |
-//! | 22–23 | where the inner IP header begins | |
+//! | 20–21 | start of the outer UDP header | |
+//! | 22–23 | start of the inner IP header | |
 //!
-//! A header has the last 14 bytes only where the kernel takes segments in tunnels ([`LONG`]); Linux does from 6.17 on.
+//! The last 14 bytes exist only if the kernel supports segments in tunnels ([`LONG`]), as Linux does from 6.17 on.
 //!
 //! Source: virtio 1.3, 5.1.6; include/uapi/linux/virtio_net.h (`virtio_net_hdr_v1_hash_tunnel`).
 
@@ -24,14 +24,14 @@ use polder_datapath::parse::{HeaderSummary, Network};
 use polder_datapath::segment::Measure;
 use polder_datapath::wire::{IpProtocol, Udp};
 
-/// Bytes of the header without fields of tunnels.
+/// Bytes of the header without tunnel fields.
 pub(super) const SHORT: u16 = 10;
-/// Bytes of the header with them.
+/// Bytes of the header with tunnel fields.
 pub(super) const LONG: u16 = 24;
-/// A header; a short one has zeros behind it.
+/// A header; a short header is padded with zeros.
 pub(super) type Header = [u8; LONG as usize];
 
-/// The checksum field holds the sum of the pseudo-header alone.
+/// The checksum field contains the sum of the pseudo-header only.
 const NEEDS_CHECKSUM: u8 = 1;
 /// The checksum has been verified.
 const CHECKSUM_VERIFIED: u8 = 2;
@@ -46,19 +46,19 @@ const UDP: u8 = 5;
 const TUNNEL4: u8 = 0x20;
 const TUNNEL6: u8 = 0x40;
 
-/// Bytes of an Ethernet header: no checksum begins before its end.
+/// Bytes of an Ethernet header: no checksum starts before its end.
 const ETHERNET: u16 = 14;
-/// A tag that the kernel has put into the frame, and not counted in the offsets of tunnels.
+/// Bytes of a tag that the kernel has inserted into the frame but not counted in the tunnel offsets.
 const TAG: usize = 4;
 
-/// A header that does not fit its packet, or has an offload that was not offered.
+/// Error: a header does not fit its packet, or has an offload that was not offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadHeader;
 
 /// Sets the metadata of `packet` from `header`.
 #[inline]
 pub(super) fn apply(header: Header, packet: &mut Packet) -> Result<(), BadHeader> {
-    // Nearly every packet without offloads.
+    // Nearly every packet without offloads takes this path.
     if header[..2] == [0, 0] {
         return Ok(());
     }
@@ -101,7 +101,7 @@ fn apply_offloads(header: Header, packet: &mut Packet) -> Result<(), BadHeader> 
     Ok(())
 }
 
-/// Outer headers of a packet in a tunnel, if the packet has them where its header says.
+/// Returns the outer headers of a tunnel packet, if they are at the header's offset.
 #[cold]
 fn outer(header: &Header, packet: &Packet, start: u16) -> Option<OuterHeaders> {
     let [outer_at, inner_at] = fields(header, 20).map(usize::from);
@@ -122,7 +122,7 @@ fn outer(header: &Header, packet: &Packet, start: u16) -> Option<OuterHeaders> {
     OuterHeaders::udp(inner_bytes, header[0] & TUNNEL_CHECKSUM != 0)
 }
 
-/// The header for `packet`, or a refusal when its metadata cannot be said in one.
+/// Returns the header for `packet`; an error if a header cannot describe its metadata.
 #[inline]
 pub(super) fn describe(packet: &Packet) -> Result<Header, BadHeader> {
     if packet.segmentation.kind != SegmentationKind::None {
@@ -144,13 +144,13 @@ fn describe_segments(packet: &Packet) -> Result<Header, BadHeader> {
     }
     let kind = match packet.segmentation.kind {
         SegmentationKind::None => return Err(BadHeader),
-        // The header cannot say that identifications stay the same: the kernel counts them up, which
-        // changes nothing that anybody may rely on (RFC 6864, 4.1).
+        // A header cannot tell that identifications stay the same: the kernel increments them, which is
+        // allowed (RFC 6864, 4.1).
         SegmentationKind::Tcp4 => TCP4,
         SegmentationKind::Tcp6 => TCP6,
         SegmentationKind::Udp => UDP,
     };
-    // The kernel refuses a header longer than the packet, and copies as much into its linear part.
+    // The kernel refuses a header longer than the packet, and copies that many bytes into its linear part.
     let headers = Measure::of(packet).ok_or(BadHeader)?.header_bytes;
     let headers = u16::try_from(headers).map_err(|_| BadHeader)?;
     let place = [headers, packet.segmentation.size, packet.checksum_start, packet.checksum_offset];
@@ -161,7 +161,7 @@ fn describe_segments(packet: &Packet) -> Result<Header, BadHeader> {
     Ok(said)
 }
 
-/// Says in a packet's header where its outer headers are.
+/// Writes the offsets of a packet's outer headers into its header.
 #[cold]
 fn say_outer(header: &mut Header, packet: &Packet) -> Result<(), BadHeader> {
     let outer = packet.segmentation.outer;
@@ -181,7 +181,7 @@ fn say_outer(header: &mut Header, packet: &Packet) -> Result<(), BadHeader> {
     Ok(())
 }
 
-/// Moves what a header says behind a tag that is put in front of the packet's EtherType.
+/// Shifts a header's offsets by a tag that is inserted before the packet's EtherType.
 pub(super) fn move_by_tag(header: &mut Header) {
     let tag = u16::try_from(TAG).unwrap_or_default();
     let [headers, size, start, offset] = fields(header, 2);
@@ -195,13 +195,13 @@ pub(super) fn move_by_tag(header: &mut Header) {
     }
 }
 
-/// True if a header says something that a short one has no fields for.
+/// True if a header uses fields that a short header lacks.
 #[inline]
 pub(super) fn is_long(header: &Header) -> bool {
     header[1] & (TUNNEL4 | TUNNEL6) != 0
 }
 
-/// Bytes of headers in front of each segment, of the header of a packet that has segments.
+/// Returns the bytes of headers that each segment repeats, from the header of a super-packet.
 #[inline]
 pub(super) fn header_bytes(header: &Header) -> u16 {
     u16::from_ne_bytes([header[2], header[3]])
@@ -214,7 +214,7 @@ fn header(flags: u8, kind: u8, place: [u16; 4]) -> Header {
     header
 }
 
-/// Fields of two bytes from `at` on.
+/// Returns the two-byte fields from offset `at` on.
 fn fields<const N: usize>(header: &Header, at: usize) -> [u16; N] {
     core::array::from_fn(|number| u16::from_ne_bytes([header[at + 2 * number], header[at + 2 * number + 1]]))
 }

@@ -1,4 +1,4 @@
-//! Opening a TAP, in the order of the kernel's manual.
+//! Opening of a TAP, in the order of the kernel's manual.
 
 use super::header;
 use super::rx::TapRx;
@@ -13,46 +13,46 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Device of TAP files.
+/// Device file of TUN/TAP.
 const DEVICE: &str = "/dev/net/tun";
 /// Bytes of a frame beyond the MTU: the Ethernet header and one VLAN tag.
 const OVERHEAD: usize = 14 + 4;
-/// The longest packet that the kernel does not cut: an IP packet of 64 KiB.
+/// Length of the longest super-packet: an IP packet of 64 KiB.
 const LONGEST_UNCUT: usize = 65_535 + OVERHEAD;
 
-/// Offloads that the kernel may leave undone in packets that it sends by the interface.
+/// Offloads that the kernel may leave to the reader, in packets that it sends by the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offloads {
-    /// Nothing: checksums are complete, packets fit the MTU.
+    /// None: checksums are complete, packets fit the MTU.
     None,
-    /// Transport checksums may be partial. Whoever sends such a packet on by a port that cannot
-    /// complete it does so in software.
+    /// Transport checksums may be partial. If the egress port cannot complete them, the sender completes them
+    /// in software.
     #[default]
     Checksum,
-    /// Checksums may be partial, and TCP and UDP packets of up to 64 KiB come uncut. Only for a
-    /// gateway whose other ports all take such packets.
+    /// Checksums may be partial, and TCP and UDP packets of up to 64 KiB arrive unsegmented. Only for a
+    /// gateway whose other ports all accept such packets.
     Segments,
 }
 
 /// TAP to open, and options of opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The interface: one that exists, or a new one; `%d` in it is replaced by a free number.
+    /// Name of an existing or new interface; `%d` in a new name is replaced by a free number.
     pub name: String,
-    /// Files, each a queue of its own.
+    /// Number of queues, one file each.
     pub queues: usize,
-    /// The MTU to set; the interface keeps its own when `None`.
+    /// MTU to set; `None` keeps the interface's own.
     pub mtu: Option<u32>,
-    /// The link-layer address to set; the interface keeps its own when `None`.
+    /// MAC address to set; `None` keeps the interface's own.
     pub mac: Option<[u8; 6]>,
-    /// Offloads that may be left undone in packets received.
+    /// Offloads that received packets may need.
     pub offloads: Offloads,
     /// Refill threshold of the posted frames, and treatment of small packets.
     pub receiving: Receiving,
 }
 
 impl Options {
-    /// One queue, partial checksums, MTU and address as they are.
+    /// Returns options for one queue, partial checksums, and unchanged MTU and address.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -68,23 +68,24 @@ impl Options {
 /// An open TAP.
 #[derive(Debug)]
 pub struct Tap {
-    /// The interface, as it was when the TAP was opened.
+    /// The interface's properties at opening.
     pub interface: Interface,
-    /// True if packets received may be UDP segments to cut; false on an old kernel.
+    /// True if received packets may be UDP super-packets; false on an old kernel.
     pub udp_segments: bool,
-    /// True if they may be such packets in tunnels over UDP; false on an old kernel.
+    /// True if received packets may be super-packets in tunnels over UDP; false on an old kernel.
     pub tunnel_segments: bool,
     /// The queues.
     pub queues: Vec<Queue<TapRx, TapTx>>,
-    /// Files of the queues, with which another process can go on.
+    /// Files of the queues, for the successor process.
     pub files: Vec<Arc<OwnedFd>>,
 }
 
 impl Tap {
-    /// The kernel completes checksums and cuts segments of written packets.
+    /// The kernel completes checksums and segments super-packets that are written.
     pub const ABILITIES: Abilities = Abilities { partial_checksums: true, segments: true };
 
-    /// Lets a program (a socket filter) choose the queue of each packet, by its answer modulo the number of queues.
+    /// Sets a socket filter program that chooses the queue of each packet: its result modulo the number of
+    /// queues.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -97,25 +98,25 @@ impl Tap {
 /// Reason why a TAP could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The device file is missing or closed to us.
+    /// The device file is missing or not accessible.
     #[error("cannot open {DEVICE}: {0}; load the kernel module tun, or run as root")]
     Device(Errno),
-    /// A name that no interface can have.
+    /// The name is invalid for an interface.
     #[error("`{0}` is no name for an interface: it has 1 to {max} bytes, without `/` and blanks", max = sys::NAME_BYTES)]
     Name(String),
-    /// No queues at all.
+    /// The number of queues is 0.
     #[error("a TAP has at least one queue")]
     NoQueues,
-    /// Slots of which the longest packet would take too many.
+    /// The slots are so small that the longest packet needs too many.
     #[error("slots of {0} bytes are too small for the longest packet: give the packet memory slots of 2048")]
     SmallSlots(u32),
-    /// No right to make or change interfaces.
+    /// The right to create or change interfaces is missing.
     #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]
     Permission(String),
     /// Another process has all queues of the interface.
     #[error("the TAP {0} is in use by another process: stop that process or choose another name")]
     Busy(String),
-    /// An interface of that name is of another kind.
+    /// The existing interface is of another kind.
     #[error(
         "the interface {0} exists and is no TAP with the number of queues asked for: \
          choose another name, or make it with `ip tuntap add mode tap multi_queue`"
@@ -133,13 +134,13 @@ pub enum TapError {
     },
 }
 
-/// Opens a TAP, making the interface if it does not exist. Frames come from `region`'s pools.
+/// Opens a TAP; creates the interface if it does not exist. Frames are taken from `region`'s pools.
 ///
 /// # Errors
-/// [`TapError`] says what to do next.
+/// [`TapError`], whose text names the remedy.
 pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     check(options)?;
-    // 1. A file for each queue, bound to the interface. The first one settles the name.
+    // 1. Each queue gets a file, attached to the interface. The first file determines the name.
     let (first, name) = attach_first(options)?;
     let mut files = vec![first];
     for _ in 1..options.queues {
@@ -150,10 +151,10 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     set_up((files, name), options, region)
 }
 
-/// Goes on with the `files` of a TAP that another process has opened, a queue each.
+/// Adopts the `files` of a TAP that the predecessor process has opened, one per queue.
 ///
 /// # Errors
-/// As [`open`]; `Mismatch` for files of another TAP, or another number of them.
+/// As [`open`]; `Mismatch` for files of another TAP, or for another number of files.
 pub fn adopt(files: Vec<OwnedFd>, options: &Options, region: &Region) -> Result<Tap, TapError> {
     check(options)?;
     let name = files.first().and_then(|file| sys::name(file).ok()).unwrap_or_default();
@@ -174,10 +175,10 @@ fn set_up(
         let name = name.clone();
         move |source| TapError::Step { step, name, source }
     };
-    // 2. The header in front of each packet, and what may stand in it.
+    // 2. The header of each packet and its offloads are set.
     let Granted { header_bytes, udp_segments, tunnel_segments } =
         set_offloads(&files, options.offloads).map_err(failed("set the offloads"))?;
-    // 3. MTU and address, where they were asked for.
+    // 3. MTU and address are set, if asked for.
     let socket = any_socket().map_err(failed("open a socket for the settings"))?;
     if let Some(mtu) = options.mtu {
         sys::set_mtu(&socket, &name, mtu).map_err(failed("set the MTU"))?;
@@ -185,11 +186,11 @@ fn set_up(
     if let Some(mac) = options.mac {
         sys::set_hardware_address(&files[0], mac).map_err(failed("set the link-layer address"))?;
     }
-    // 4. What the interface is like.
+    // 4. The interface's properties are read.
     let index = rustix::net::netdevice::name_to_index(&socket, &name).map_err(failed("read the index"))?;
     let mtu = sys::mtu(&socket, &name).map_err(failed("read the MTU"))?;
     let mac = sys::hardware_address(&files[0]).map_err(failed("read the link-layer address"))?;
-    // 5. The queues.
+    // 5. The queues are made.
     let link_bytes = mtu as usize + OVERHEAD;
     let longest = if options.offloads == Offloads::Segments { LONGEST_UNCUT } else { link_bytes };
     if !TapRx::can_chain(longest, region.slot_bytes()) {
@@ -204,19 +205,18 @@ fn set_up(
     Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, tunnel_segments, queues, files })
 }
 
-/// The largest network packet of the interface `name` of the calling thread's network namespace, in bytes, Ethernet
-/// header excluded.
+/// Returns the MTU of interface `name` in the calling thread's network namespace, in bytes.
 ///
 /// # Errors
-/// `NODEV` when there is none.
+/// `NODEV` if there is none.
 pub fn mtu(name: &str) -> Result<u32, Errno> {
     sys::mtu(any_socket()?, name)
 }
 
-/// Link-layer address of the TAP that has this queue.
+/// Returns the MAC address of the TAP of this queue.
 ///
 /// # Errors
-/// Error of the kernel when the TAP is gone.
+/// Error of the kernel if the TAP is gone.
 pub fn mac(queue: impl AsFd) -> Result<[u8; 6], Errno> {
     sys::hardware_address(queue)
 }
@@ -233,7 +233,7 @@ fn check(options: &Options) -> Result<(), TapError> {
     Ok(())
 }
 
-/// Reason why no TAP can be made, if that can be seen without making one.
+/// Returns the reason why no TAP can be created, as far as visible without creating one.
 pub fn unavailable() -> Option<TapError> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(DEVICE, flags, Mode::empty()).err().map(TapError::Device)
@@ -242,14 +242,14 @@ pub fn unavailable() -> Option<TapError> {
 fn open_device(name: &str) -> Result<OwnedFd, TapError> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|error| match error {
-        // Systems differ in who may open the device: what is missing is the same.
+        // Systems differ in access rights of the device file; the remedy is the same.
         Errno::PERM | Errno::ACCESS => TapError::Permission(name.to_owned()),
         source => TapError::Device(source),
     })
 }
 
-/// Binds the first file. One queue is enough for an interface made either way; which way it was
-/// made is not known beforehand.
+/// Attaches the first file. An interface of either kind works with one queue; its kind is unknown before the
+/// attempt.
 fn attach_first(options: &Options) -> Result<(OwnedFd, String), TapError> {
     let file = open_device(&options.name)?;
     let name = match sys::attach(&file, &options.name, true) {
@@ -276,9 +276,9 @@ struct Granted {
     tunnel_segments: bool,
 }
 
-/// Asks for the offloads on every queue, and for headers that can say them.
+/// Requests the offloads on every queue, and headers that can describe them.
 fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<Granted> {
-    // A kernel refuses all bits at once when it does not know one.
+    // A kernel refuses all bits if it does not know one.
     let segments = sys::CHECKSUM | sys::TCP_SEGMENTS;
     let wishes: &[u32] = match offloads {
         Offloads::None => &[0],
@@ -289,7 +289,7 @@ fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<Gra
     };
     let (last, others) = wishes.split_last().ok_or(Errno::INVAL)?;
     let grants = |wish: u32| {
-        // Fields of tunnels are little-endian, all others in this machine's order.
+        // Tunnel fields are little-endian, all others in host byte order.
         let is_known = wish & sys::TUNNEL_SEGMENTS == 0 || cfg!(target_endian = "little");
         is_known && set_offload(&files[0], wish).is_ok()
     };
@@ -302,8 +302,8 @@ fn set_offloads(files: &[OwnedFd], offloads: Offloads) -> rustix::io::Result<Gra
     })
 }
 
-/// Asks for offloads on a queue. The header is made long enough first: the kernel reads and writes the long one as soon as
-/// it is granted.
+/// Requests offloads on a queue. The header size is set first: the kernel uses the long header as soon as it
+/// is granted.
 fn set_offload(file: &OwnedFd, bits: u32) -> rustix::io::Result<()> {
     sys::set_header_bytes(file, header_bytes(bits).into())?;
     sys::set_offloads(file, bits)
@@ -313,7 +313,7 @@ fn header_bytes(bits: u32) -> u16 {
     if bits & sys::TUNNEL_SEGMENTS != 0 { header::LONG } else { header::SHORT }
 }
 
-/// A socket of the family that is there, to ask the kernel about interfaces.
+/// Returns a socket of any available family, for requests about interfaces.
 fn any_socket() -> rustix::io::Result<impl AsFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
 }

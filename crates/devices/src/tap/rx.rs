@@ -1,8 +1,9 @@
-//! Packets that the kernel sends by the interface: one `read` a packet, into the packet's frames.
+//! The receiver of a queue: one `read` per packet that the kernel sends by the interface, into the packet's
+//! frames.
 //!
-//! Frames for the longest packet that may come are taken before it comes; those that stayed empty
-//! wait for the next one. The virtio-net header lands right in front of the packet, in the headroom
-//! of the head frame, so that one frame is read with one contiguous buffer.
+//! Frames for the longest possible packet are taken in advance; unused ones serve the next packet. The
+//! virtio-net header is read directly before the packet, into the headroom of the head frame, so a packet of
+//! one frame needs one contiguous buffer.
 
 use super::header;
 use crate::Receiving;
@@ -16,38 +17,37 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Frames that a packet can have: 64 KiB in frames of 2 KiB.
+/// Maximum number of frames of a packet: 64 KiB in frames of 2 KiB.
 const CHAIN: usize = 34;
 
 /// The receiving end of one queue of a TAP.
 #[derive(Debug)]
 pub struct TapRx {
     file: Arc<OwnedFd>,
-    /// Frames for the next packet, at the end; its head is the last of them. Those in front of them are
-    /// for the packets after it.
+    /// Posted frames. Those for the next packet are at the end, its head frame last.
     posted: Vec<Frame>,
-    /// Frames that a packet is read into.
+    /// Number of frames that a packet is read into.
     frames: usize,
-    /// Fewer ask for a refill, up to the most (C5).
+    /// Number of posted frames below which a refill up to `most` is done (C5).
     low_mark: usize,
     most: usize,
     receiving: Receiving,
     /// Region of the posted frames.
     region: Region,
-    /// Bytes of the header in front of each packet.
+    /// Bytes of the header before each packet.
     header_bytes: u16,
     /// Offset of the packet in its head frame.
     head_offset: u16,
-    /// The longest packet that is accepted, in bytes.
+    /// Maximum length of an accepted packet, in bytes.
     longest: usize,
     closed: bool,
-    /// Packets that were read, as they came.
+    /// Number of packets read, as delivered by the kernel.
     reads: u64,
     counters: Arc<QueueCounters>,
 }
 
 impl TapRx {
-    /// With `header_bytes` of header in front of packets, which are `longest` bytes long at most.
+    /// Creates a receiver of packets of at most `longest` bytes, after `header_bytes` of header.
     pub(super) fn new(
         file: Arc<OwnedFd>,
         (header_bytes, longest): (u16, usize),
@@ -82,12 +82,12 @@ impl TapRx {
         frames(longest, slot_bytes, head_offset(slot_bytes, HEADROOM)) <= CHAIN
     }
 
-    /// Packets that were read, a super-packet as one.
+    /// Returns the number of packets read; a super-packet counts as one.
     pub(crate) fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Takes frames when too few are there; says whether the longest packet finds room.
+    /// Takes frames if too few are posted; returns true if the longest packet finds room.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
         if self.posted.len() < self.low_mark {
@@ -158,7 +158,7 @@ impl TapRx {
         match self.packet(length, pool) {
             Ok(packet) => {
                 self.counters.received.add(packet.wire_packets.into());
-                // What has to be cut is as much work as its segments, wherever it goes.
+                // A super-packet costs as much work as its segments.
                 budget.spend(packet.wire_packets.into());
                 batch.push(packet).expect("the room of the batch was looked at");
             }
@@ -181,20 +181,20 @@ impl TapRx {
     }
 }
 
-/// Offset of a packet in its head frame.
+/// Returns the offset of a packet in its head frame.
 fn head_offset(slot_bytes: u32, headroom: u16) -> u16 {
     headroom.max(header::LONG).min(u16::try_from(slot_bytes / 2).unwrap_or(u16::MAX))
 }
 
-/// Frames that the longest packet takes, and one byte more: a packet that fills them all may have
-/// been cut by the kernel.
+/// Returns the number of frames for the longest packet plus one byte: a packet that fills them all may have
+/// been truncated by the kernel.
 fn frames(longest: usize, slot_bytes: u32, head_offset: u16) -> usize {
     let slot = slot_bytes as usize;
     let behind_head = (longest + 1).saturating_sub(slot - usize::from(head_offset));
     1 + behind_head.div_ceil(slot)
 }
 
-/// A length within a slot, which has at most 32 KiB.
+/// Converts a length within a slot of at most 32 KiB.
 #[inline]
 fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).expect("a slot has at most 32 KiB")
@@ -207,15 +207,15 @@ impl RxQueue for TapRx {
         }
         while batch.room() > 0 && budget.left() > 0 {
             if !self.refill(pool) {
-                // Packets wait in the kernel's queue, which drops and counts what it has no room for.
+                // Packets wait in the kernel's queue, which drops and counts the excess.
                 return Turn::OutOfBudget;
             }
             match self.read() {
                 Ok(length) => self.take(length, budget, batch, pool),
                 Err(Errno::AGAIN) => return Turn::Drained,
                 Err(Errno::INTR) => {}
-                // EBADFD: the interface is gone. Nothing else is to be expected of a file that is
-                // open, and no error goes away by reading again.
+                // EBADFD: the interface is gone. No other error is expected of an open file, and none would
+                // go away.
                 Err(_) => {
                     self.closed = true;
                     return Turn::Closed;
@@ -226,13 +226,13 @@ impl RxQueue for TapRx {
         Turn::OutOfBudget
     }
 
-    /// The file is readable as long as a packet waits, so there is nothing to ask for.
+    /// The file is readable while a packet waits, so no arming is needed.
     ///
     /// Cost: one `poll` without waiting.
     fn arm(&mut self) -> Armed {
         self.counters.system_calls.add(1);
         let mut look = [PollFd::new(&*self.file, PollFlags::IN)];
-        // Errors count as something to do: the next `receive` finds out what it is.
+        // An error counts as work: the next `receive` finds out.
         match rustix::event::poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(0) if !self.closed => Armed::Waiting,
             _ => Armed::Raced,

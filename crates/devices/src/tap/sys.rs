@@ -1,26 +1,26 @@
-//! The system calls that no safe crate offers: the requests of TUN/TAP and of interfaces.
+//! System calls without a safe crate: the ioctls of TUN/TAP and of interfaces.
 
 use rustix::io::{Errno, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Longest name of an interface in bytes.
+/// Maximum length of an interface name in bytes.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ - 1;
 
-/// Partial checksums may be read.
+/// The reader accepts partial checksums.
 pub(super) const CHECKSUM: u32 = libc::TUN_F_CSUM;
-/// TCP packets larger than the link may be read.
+/// The reader accepts TCP super-packets.
 pub(super) const TCP_SEGMENTS: u32 = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-/// UDP packets larger than the link may be read; Linux 6.2 and later.
+/// The reader accepts UDP super-packets; Linux 6.2 and later.
 pub(super) const UDP_SEGMENTS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// Packets of either in tunnels over UDP, with and without an outer checksum, may be read; Linux 6.17 and later
-/// (`TUN_F_UDP_TUNNEL_GSO`, `TUN_F_UDP_TUNNEL_GSO_CSUM` of linux/if_tun.h).
+/// The reader accepts super-packets in tunnels over UDP, with and without an outer checksum; Linux 6.17 and
+/// later (`TUN_F_UDP_TUNNEL_GSO`, `TUN_F_UDP_TUNNEL_GSO_CSUM` of linux/if_tun.h).
 pub(super) const TUNNEL_SEGMENTS: u32 = 0x080 | 0x100;
 
 /// `TUNSETSTEERINGEBPF` (linux/if_tun.h).
 const SET_STEERING: libc::Ioctl = 0x8004_54e0_u32 as libc::Ioctl;
 
-/// `struct ifreq` as bytes, so that no field is undefined and none is read as what it is not.
+/// `struct ifreq` as bytes, so that no field is undefined or misread.
 ///
 /// Source: netdevice(7); include/uapi/linux/if.h.
 #[repr(C, align(8))]
@@ -31,7 +31,7 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// Binds the file to the TAP `name`, which is made if it does not exist; returns its full name.
+/// Attaches the file to the TAP `name`, which is created if it does not exist; returns its full name.
 pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<String> {
     let queues = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
@@ -41,31 +41,32 @@ pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<S
     Ok(request.text())
 }
 
-/// The name of the TAP that the file is bound to.
+/// Returns the name of the file's TAP.
 pub(super) fn name(file: impl AsFd) -> Result<String> {
     let mut request = Request::new("", &[])?;
     call(file, libc::TUNGETIFF, &mut request)?;
     Ok(request.text())
 }
 
-/// Sets the size of the header in front of each packet.
+/// Sets the size of the header before each packet.
 pub(super) fn set_header_bytes(file: impl AsFd, bytes: i32) -> Result<()> {
     call(file, libc::TUNSETVNETHDRSZ, &mut { bytes })
 }
 
-/// Says which offloads the reader of the file copes with.
+/// Sets the offloads that the file's reader accepts.
 #[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
 pub(super) fn set_offloads(file: impl AsFd, bits: u32) -> Result<()> {
     // SAFETY: (1) TUNSETOFFLOAD takes its argument by value (drivers/net/tun.c, `set_offload`).
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) })
 }
 
-/// Lets a program choose the queue of each packet: a socket filter whose answer is taken modulo the number of queues.
+/// Sets a socket filter program that chooses the queue of each packet: its result modulo the number of
+/// queues.
 pub(super) fn set_steering(file: impl AsFd, program: BorrowedFd<'_>) -> Result<()> {
     call(file, SET_STEERING, &mut program.as_raw_fd())
 }
 
-/// The link-layer address of the interface that the file is bound to.
+/// Returns the MAC address of the file's interface.
 pub(super) fn hardware_address(file: impl AsFd) -> Result<[u8; 6]> {
     let mut request = Request::new("", &[])?;
     call(file, libc::SIOCGIFHWADDR as _, &mut request)?;
@@ -73,7 +74,7 @@ pub(super) fn hardware_address(file: impl AsFd) -> Result<[u8; 6]> {
     Ok([a, b, c, d, e, f])
 }
 
-/// Sets the link-layer address of the interface that the file is bound to.
+/// Sets the MAC address of the file's interface.
 pub(super) fn set_hardware_address(file: impl AsFd, address: [u8; 6]) -> Result<()> {
     let [family_0, family_1] = libc::ARPHRD_ETHER.to_ne_bytes();
     let [a, b, c, d, e, f] = address;
@@ -81,7 +82,7 @@ pub(super) fn set_hardware_address(file: impl AsFd, address: [u8; 6]) -> Result<
     call(file, libc::SIOCSIFHWADDR as _, &mut request)
 }
 
-/// The largest network packet of interface `name`, asked by any socket.
+/// Returns the MTU of interface `name`; any socket will do.
 pub(super) fn mtu(socket: impl AsFd, name: &str) -> Result<u32> {
     let mut request = Request::new(name, &[])?;
     call(socket, libc::SIOCGIFMTU as _, &mut request)?;
@@ -89,14 +90,14 @@ pub(super) fn mtu(socket: impl AsFd, name: &str) -> Result<u32> {
     Ok(u32::from_ne_bytes([a, b, c, d]))
 }
 
-/// Sets the largest network packet of interface `name`, by any socket.
+/// Sets the MTU of interface `name`; any socket will do.
 pub(super) fn set_mtu(socket: impl AsFd, name: &str, mtu: u32) -> Result<()> {
     let mut request = Request::new(name, &mtu.to_ne_bytes())?;
     call(socket, libc::SIOCSIFMTU as _, &mut request)
 }
 
 impl Request {
-    /// A request about the interface `name`.
+    /// Creates a request about the interface `name`.
     fn new(name: &str, value: &[u8]) -> Result<Self> {
         if name.len() > NAME_BYTES {
             return Err(Errno::NAMETOOLONG);
@@ -107,14 +108,14 @@ impl Request {
         Ok(request)
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     fn text(&self) -> String {
         let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(libc::IFNAMSIZ);
         String::from_utf8_lossy(&self.name[..end]).into_owned()
     }
 }
 
-/// One request that reads or writes `argument`.
+/// Does one ioctl that reads or writes `argument`.
 #[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
 fn call<T>(file: impl AsFd, request: libc::Ioctl, argument: &mut T) -> Result<()> {
     // SAFETY: (1) every caller passes the type that its request reads and writes: `ifreq` for

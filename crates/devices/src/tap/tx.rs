@@ -1,7 +1,8 @@
-//! Packets that the kernel receives by the interface: one `write` a packet, out of the packet's
-//! frames.
+//! The transmitter of a queue: one `write` per packet, from the packet's frames; the kernel receives the
+//! packet by the interface.
 //!
-//! The kernel copies before the call returns, so frames go home at once and nothing is ever held.
+//! The kernel copies the packet before the call returns, so frames are freed at once and no packet is ever
+//! held.
 
 use super::header;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,25 +16,25 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// An Ethernet header, and an 802.1Q tag.
+/// Bytes of an Ethernet header, and of an 802.1Q tag.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-/// Bytes of the two addresses in front of an EtherType or tag.
+/// Bytes of the two addresses before an EtherType or tag.
 const ADDRESSES: usize = 12;
-/// Pieces that one packet is written from, the header included.
+/// Maximum number of pieces that one packet is written from, header included.
 const PIECES: usize = 64;
 
-/// The sending end of one queue of a TAP.
+/// The transmitting end of one queue of a TAP.
 #[derive(Debug)]
 pub struct TapTx {
     file: Arc<OwnedFd>,
-    /// Bytes of the header in front of each packet.
+    /// Bytes of the header before each packet.
     header_bytes: u16,
-    /// The longest packet that is not to be cut, in bytes.
+    /// Maximum length of a packet that is no super-packet, in bytes.
     longest: usize,
-    /// The MTU of the link behind the TAP, if one is: it carries segments too.
+    /// The MTU of the link after the TAP, if any: segments are checked against it too.
     link_mtu: Option<Arc<AtomicU32>>,
-    /// True if a service tag in front of each packet names the port by which it came in.
+    /// True if a service tag in each packet names its ingress port.
     names_ingress: bool,
     closed: bool,
     counters: Arc<QueueCounters>,
@@ -42,33 +43,34 @@ pub struct TapTx {
 /// Result of sending a packet.
 enum Sent {
     Yes,
-    /// Not yet: the file is full, or gone.
+    /// Not sent yet: the file is full, or gone.
     Later,
     Never(DropReason),
 }
 
 impl TapTx {
-    /// With `header_bytes` of header in front of packets, which are `longest` bytes long at most unless they are cut.
+    /// Creates a transmitter of packets of at most `longest` bytes (super-packets excepted), with
+    /// `header_bytes` of header.
     pub(super) fn new(file: Arc<OwnedFd>, (header_bytes, longest): (u16, usize)) -> Self {
         let counters = Arc::default();
         Self { file, header_bytes, longest, link_mtu: None, names_ingress: false, closed: false, counters }
     }
 
-    /// The same for a TAP whose packets leave by a link of that MTU, which may change: packets and segments that are
-    /// longer are dropped.
+    /// Sets the MTU of the link by which the TAP's packets leave; it may change. Longer packets and segments
+    /// are dropped.
     #[must_use]
     pub fn toward(self, link_mtu: Arc<AtomicU32>) -> Self {
         Self { link_mtu: Some(link_mtu), ..self }
     }
 
-    /// The same for a TAP whose program has to know by which port each packet came in: the number of that port is the
-    /// control information of a service tag (0x88a8) behind the two addresses.
+    /// Lets each packet name its ingress port for the TAP's program: the port's number is the control
+    /// information of a service tag (0x88a8) after the two addresses.
     #[must_use]
     pub fn naming_ingress(self) -> Self {
         Self { names_ingress: true, ..self }
     }
 
-    /// True if the link behind the TAP carries a packet, or its segments, that has `headers` in front of each segment.
+    /// True if the link after the TAP carries a packet, or its segments with `headers` bytes of headers each.
     #[inline]
     fn fits_link(&self, packet: &Packet, headers: u16) -> bool {
         let Some(mtu) = &self.link_mtu else { return true };
@@ -76,7 +78,7 @@ impl TapTx {
             Some([0x81, 0x00] | [0x88, 0xa8]) => TAG,
             _ => 0,
         };
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         let longest = mtu.load(Ordering::Relaxed) as usize + ETHERNET + tag;
         if packet.segmentation.kind == SegmentationKind::None {
             return packet.len() <= longest;
@@ -110,7 +112,7 @@ impl TapTx {
                     self.closed = true;
                     return Sent::Later;
                 }
-                // EIO: the interface is down. EINVAL: shorter than an Ethernet header.
+                // EIO: the interface is down. EINVAL: the packet is shorter than an Ethernet header.
                 Err(_) => return Sent::Never(DropReason::TxError),
             }
         }
@@ -134,7 +136,7 @@ impl TapTx {
         result
     }
 
-    /// Writes a packet with a service tag behind its addresses.
+    /// Writes a packet with a service tag after its addresses.
     fn write_tagged(&self, header: &[u8], packet: &Packet) -> rustix::io::Result<usize> {
         let mut tag = [0; TAG];
         let (kind, control) = tag.split_at_mut(2);
@@ -187,7 +189,7 @@ impl TxQueue for TapTx {
         batch.drain_front(done).for_each(|packet| pool.release_packet(packet));
     }
 
-    /// Nothing to reclaim: frames went home when their packet was written.
+    /// Reclaims nothing: frames were freed when their packet was written.
     fn reclaim(&mut self, _pool: &mut Pool) -> Turn {
         if self.closed { Turn::Closed } else { Turn::Drained }
     }

@@ -1,8 +1,8 @@
-//! Endpoint 0: control requests, as code that reads from top to bottom and never blocks.
+//! Endpoint 0: control requests, as sequential code that never blocks.
 //!
-//! Bringing a device up, following its link and reading its statistics are `async` functions over a
-//! [`Pipe`]; the port polls the one that is under way whenever it has a turn, so that a request that takes a
-//! millisecond delays no packet. Opening a port waits for the same functions.
+//! Bringing a device up, tracking its link and reading its statistics are `async` functions over a [`Pipe`];
+//! the port polls the current one in each turn, so a request that takes a millisecond delays no packet.
+//! Opening a port waits for the same functions.
 
 use super::descriptor::STRING;
 use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, SET_INTERFACE, Setup, Status};
@@ -11,7 +11,7 @@ use core::task::Poll;
 use polder_datapath::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of a control transfer.
+/// Maximum bytes of a control transfer.
 pub(crate) const CONTROL_BYTES: usize = 4096;
 
 /// Language of strings: English, United States.
@@ -20,13 +20,13 @@ const ENGLISH: u16 = 0x0409;
 /// Reason why a control request to the adapter failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A request did not end as it should.
+    /// A request ended with an error.
     #[error("a control request failed: {0:?}")]
     Failed(Status),
-    /// A request did not end in time.
+    /// A request was not answered in time.
     #[error("a control request was not answered in time")]
     Timeout,
-    /// A request gave another number of bytes.
+    /// The answer has an unexpected length.
     #[error("a control request gave {found} bytes where {expected} were expected")]
     Length {
         /// Expected number of bytes.
@@ -39,7 +39,7 @@ pub enum ControlError {
     Busy(&'static str),
 }
 
-/// A request to be carried.
+/// A pending control request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) setup: Setup,
@@ -53,7 +53,7 @@ struct Cell {
     outcome: Option<Result<Vec<u8>, ControlError>>,
 }
 
-/// The way of the `async` functions to endpoint 0. One of them is under way at a time.
+/// Access of the `async` functions to endpoint 0. One function runs at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pipe(Arc<Mutex<Cell>>);
 
@@ -62,7 +62,7 @@ impl Pipe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the time.
+    /// Sets the current time.
     pub(crate) fn set_now(&self, now: Nanos) {
         self.cell().now = now;
     }
@@ -71,22 +71,22 @@ impl Pipe {
         self.cell().now
     }
 
-    /// True if a request waits to be carried.
+    /// True if a request is pending.
     pub(crate) fn has_request(&self) -> bool {
         self.cell().request.is_some()
     }
 
-    /// Takes the request that waits to be carried.
+    /// Takes the pending request.
     pub(crate) fn take_request(&self) -> Option<Request> {
         self.cell().request.take()
     }
 
-    /// Says how the request ended.
+    /// Sets the result of the request.
     pub(crate) fn set_outcome(&self, outcome: Result<Vec<u8>, ControlError>) {
         self.cell().outcome = Some(outcome);
     }
 
-    /// Forgets everything.
+    /// Clears all state.
     pub(crate) fn clear(&self) {
         let mut cell = self.cell();
         cell.request = None;
@@ -106,17 +106,17 @@ impl Pipe {
         poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// A request that gives data.
+    /// Does a request that reads data.
     pub(crate) async fn get(&self, setup: Setup) -> Result<Vec<u8>, ControlError> {
         self.carry(Setup { kind: setup.kind | Setup::IN, ..setup }, &[]).await
     }
 
-    /// A request without data.
+    /// Does a request without data.
     pub(crate) async fn set(&self, setup: Setup) -> Result<(), ControlError> {
         self.carry(setup, &[]).await.map(drop)
     }
 
-    /// A request with data for the device.
+    /// Does a request that writes data.
     pub(crate) async fn put(&self, setup: Setup, data: &[u8]) -> Result<(), ControlError> {
         self.carry(setup, data).await.map(drop)
     }
@@ -141,7 +141,7 @@ impl Pipe {
         self.set(Setup { kind, request: SET_INTERFACE, value, index, length: 0 }).await
     }
 
-    /// Lets a halted endpoint go on (USB 2.0, 9.4.1).
+    /// Clears the halt of an endpoint (USB 2.0, 9.4.1).
     pub(crate) async fn clear_halt(&self, endpoint: u8) -> Result<(), ControlError> {
         let kind = Setup::TO_ENDPOINT;
         self.set(Setup { kind, request: CLEAR_FEATURE, value: 0, index: u16::from(endpoint), length: 0 })

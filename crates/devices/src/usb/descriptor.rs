@@ -1,6 +1,6 @@
-//! Descriptors: what a device says of itself (USB 2.0, 9.6; USB 3.2, 9.6).
+//! USB descriptors (USB 2.0, 9.6; USB 3.2, 9.6).
 //!
-//! Nothing is believed but what can be checked: lengths stay within what was received.
+//! Every value is checked before use; lengths stay within the received bytes.
 
 use super::transport::Speed;
 
@@ -28,42 +28,42 @@ pub const COMPANION: u8 = 48;
 /// The addresses of the three endpoints of a network function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Received frames.
+    /// Endpoint of received frames.
     pub bulk_in: u8,
-    /// Frames to be sent.
+    /// Endpoint of sent frames.
     pub bulk_out: u8,
-    /// Interrupts.
+    /// Interrupt endpoint.
     pub interrupt: u8,
     /// `bInterval` of the interrupt endpoint: an exponent (USB 2.0, 9.6.6).
     pub interval: u8,
-    /// Largest packet of the interrupt endpoint, in bytes.
+    /// Maximum packet size of the interrupt endpoint, in bytes.
     pub interrupt_packet: u16,
 }
 
 impl Endpoints {
-    /// All three.
+    /// Returns all three addresses.
     pub const fn all(self) -> [u8; 3] {
         [self.bulk_in, self.bulk_out, self.interrupt]
     }
 
-    /// Polling interval of the interrupt endpoint, in microframes, as a URB of Linux has it.
+    /// Returns the polling interval of the interrupt endpoint in microframes, as in a URB of Linux.
     pub fn microframes(self) -> u32 {
         1 << (self.interval.clamp(1, 16) - 1)
     }
 }
 
-/// Reason why descriptors cannot be read.
+/// Reason why descriptors cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    /// Too short, or of another type.
+    /// A descriptor is too short, or of another type.
     #[error("the device's descriptor is malformed")]
     Malformed,
-    /// Another device.
+    /// The device is of another model.
     #[error("the device is {vendor:04x}:{product:04x}, not a LAN7800 (0424:7800), LAN7801 or LAN7850")]
     Unknown {
-        /// Its vendor.
+        /// Vendor ID.
         vendor: u16,
-        /// Its product.
+        /// Product ID.
         product: u16,
     },
     /// An endpoint is missing.
@@ -71,7 +71,7 @@ pub enum DescriptorError {
     Endpoint(&'static str),
 }
 
-/// Vendor and product of a device descriptor.
+/// Returns vendor ID and product ID of a device descriptor.
 ///
 /// # Errors
 /// [`DescriptorError::Malformed`].
@@ -85,7 +85,7 @@ pub fn parse_device(bytes: &[u8]) -> Result<(u16, u16), DescriptorError> {
     Ok((vendor, product))
 }
 
-/// Total bytes of a configuration, from its first nine.
+/// Returns the total bytes of a configuration, from its first nine bytes.
 ///
 /// # Errors
 /// [`DescriptorError::Malformed`].
@@ -96,17 +96,17 @@ pub fn configuration_bytes(bytes: &[u8]) -> Result<u16, DescriptorError> {
     }
 }
 
-/// The descriptors of a configuration, in their order; each has at least a length and a type.
+/// The descriptors of a configuration, in order; each has at least a length and a type.
 #[derive(Clone, Debug)]
 pub struct Descriptors<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Descriptors<'a> {
-    /// Walks a configuration.
+    /// Iterates over a configuration.
     ///
     /// # Errors
-    /// [`DescriptorError::Malformed`] when it is none, or not complete.
+    /// [`DescriptorError::Malformed`] if it is none, or incomplete.
     pub fn of(bytes: &'a [u8]) -> Result<Self, DescriptorError> {
         let total = usize::from(configuration_bytes(bytes)?);
         let rest = bytes.get(..total).ok_or(DescriptorError::Malformed)?;
@@ -130,17 +130,17 @@ impl<'a> Iterator for Descriptors<'a> {
     }
 }
 
-/// Endpoints of an interface, as they are found.
+/// Endpoints of an interface found so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FoundEndpoints {
     bulk_in: Option<u8>,
     bulk_out: Option<u8>,
-    /// Address, `bInterval`, largest packet.
+    /// Address, `bInterval`, maximum packet size.
     interrupt: Option<(u8, u8, u16)>,
 }
 
 impl FoundEndpoints {
-    /// Takes an endpoint descriptor into account; the first of each kind counts.
+    /// Adds an endpoint descriptor; the first of each kind counts.
     ///
     /// # Errors
     /// [`DescriptorError::Malformed`].
@@ -162,10 +162,10 @@ impl FoundEndpoints {
         Ok(())
     }
 
-    /// All three.
+    /// Returns all three endpoints.
     ///
     /// # Errors
-    /// [`DescriptorError::Endpoint`] when one is missing.
+    /// [`DescriptorError::Endpoint`] if one is missing.
     pub fn complete(self) -> Result<Endpoints, DescriptorError> {
         let bulk_in = self.bulk_in.ok_or(DescriptorError::Endpoint("bulk-in"))?;
         let bulk_out = self.bulk_out.ok_or(DescriptorError::Endpoint("bulk-out"))?;
@@ -175,7 +175,7 @@ impl FoundEndpoints {
     }
 }
 
-/// An endpoint descriptor, with its companion at SuperSpeed.
+/// Returns an endpoint descriptor, with its companion at SuperSpeed.
 pub fn endpoint(speed: Speed, address: u8, kind: u8, packet: u16, interval: u8) -> Vec<u8> {
     let [packet_0, packet_1] = packet.to_le_bytes();
     let mut bytes = vec![7, ENDPOINT, address, kind, packet_0, packet_1, interval];
@@ -186,7 +186,7 @@ pub fn endpoint(speed: Speed, address: u8, kind: u8, packet: u16, interval: u8) 
     bytes
 }
 
-/// The binary device object store: link power management, SuperSpeed.
+/// Returns the binary device object store: link power management, SuperSpeed.
 pub fn bos() -> [u8; 22] {
     [
         5, BOS, 22, 0, 2, // header, two capabilities
@@ -195,7 +195,7 @@ pub fn bos() -> [u8; 22] {
     ]
 }
 
-/// A string, or the list of languages as string 0.
+/// Returns a string descriptor; for `None` the list of languages, which is string 0.
 pub fn string(text: Option<&str>) -> Vec<u8> {
     let words: Vec<u16> = text.map_or_else(|| vec![0x0409], |text| text.encode_utf16().collect());
     // A descriptor has at most 255 bytes.

@@ -3,16 +3,16 @@
 use super::transport::Speed;
 use nusb::{DeviceInfo, MaybeFuture};
 
-/// Reason why a device of this machine could not be had.
+/// Reason why a device of this machine could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum UsbError {
-    /// There is none of that name.
+    /// There is no device of that name.
     #[error("there is no USB device {0}; `lsusb` and `ls /sys/bus/usb/devices` list those that there are")]
     Missing(String),
     /// Devices cannot be listed.
     #[error("cannot list USB devices: {0}; mount /sys, and in a container pass it in")]
     List(nusb::Error),
-    /// No right to it.
+    /// The process may not open the device.
     #[error(
         "no permission to open the USB device {0}: run as root, or install packaging/70-polder-usb.rules \
          and join the group `polder`"
@@ -27,15 +27,15 @@ pub enum UsbError {
         place: String,
         /// Driver or program that has it, if known.
         holder: String,
-        /// The kernel's driver that has it, or a word for one.
+        /// Its kernel driver, or a placeholder.
         driver: String,
-        /// Its interface, as the kernel calls it.
+        /// Its interface, in the kernel's notation.
         interface: String,
     },
-    /// On a bus that is too slow.
+    /// The bus is too slow.
     #[error("the USB device {0} is on a USB 1 bus; it needs USB 2 or 3")]
     Slow(String),
-    /// Anything else.
+    /// Another step failed.
     #[error("cannot {step} of the USB device {place}: {error}")]
     Step {
         /// The operation that failed.
@@ -45,7 +45,7 @@ pub enum UsbError {
         /// Error of the system.
         error: nusb::Error,
     },
-    /// No event could be had.
+    /// The system provides no event descriptor.
     #[error("cannot make an event: {0}; raise the limit of open files")]
     Event(rustix::io::Errno),
 }
@@ -55,17 +55,17 @@ pub enum UsbError {
 pub struct Device {
     /// The port that it is plugged into (`1-1.4`).
     pub place: String,
-    /// Its vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Its product.
+    /// Product ID.
     pub product: u16,
     /// Class, subclass and protocol of the interfaces of its active configuration.
     pub interfaces: Vec<[u8; 3]>,
-    /// The bus, if it is fast enough.
+    /// Speed of the bus; `None` if it is too slow.
     pub speed: Option<Speed>,
-    /// The kernel's driver that holds one of its interfaces.
+    /// The kernel's driver of one of its interfaces.
     pub driver: Option<String>,
-    /// Access of this process to it.
+    /// Access of this process to the device.
     pub access: Access,
 }
 
@@ -76,14 +76,14 @@ pub enum Access {
     Granted,
     /// The process may not open the device.
     Denied,
-    /// There is no file to open.
+    /// The device file is missing.
     Missing,
 }
 
-/// The devices of this machine.
+/// Returns the devices of this machine.
 ///
 /// # Errors
-/// When devices cannot be listed.
+/// If devices cannot be listed.
 pub fn devices() -> Result<Vec<Device>, UsbError> {
     Ok(list()?.map(|info| describe(&info)).collect())
 }
@@ -111,7 +111,7 @@ pub(super) fn describe(info: &DeviceInfo) -> Device {
     }
 }
 
-/// Asks, and opens nothing.
+/// Checks access without opening the device.
 fn access(info: &DeviceInfo) -> Access {
     let file = format!("/dev/bus/usb/{:03}/{:03}", info.busnum(), info.device_address());
     let asked = rustix::fs::access(file, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
@@ -122,7 +122,7 @@ fn access(info: &DeviceInfo) -> Access {
     }
 }
 
-/// The name that the kernel and USB/IP give to the port.
+/// Returns the port's name in the kernel and in USB/IP.
 pub(super) fn place(info: &DeviceInfo) -> String {
     info.sysfs_path().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

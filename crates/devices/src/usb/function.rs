@@ -1,8 +1,8 @@
-//! A USB network function: what one class or chip has of its own, over what all of them share.
+//! A USB network function: the parts specific to a class or chip, on top of the common port.
 //!
-//! The port ([`Core`](super::port::Core)) carries transfers, URB memory, the pending queue, the overflow
-//! queue and endpoint 0. A [`Function`] gives the dialogue over endpoint 0, a [`Reader`] takes frames out of
-//! bulk-in transfers, a [`Writer`] packs them into bulk-out transfers.
+//! The port ([`Core`](super::port::Core)) manages transfers, URB memory, the pending queue, the overflow
+//! queue and endpoint 0. A [`Function`] provides the dialogues over endpoint 0, a [`Reader`] parses frames of
+//! bulk-in transfers, a [`Writer`] packs frames into bulk-out transfers.
 
 use super::control::{ControlError, Pipe};
 use super::descriptor::Endpoints;
@@ -16,65 +16,65 @@ use polder_buffers::{Packet, Pool};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
 
-/// A dialogue over endpoint 0.
+/// A sequence of requests over endpoint 0.
 pub(crate) type Dialogue<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// Bulk transfers of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfers {
     pub(crate) endpoints: Endpoints,
-    /// Bytes of a bulk-in transfer, at most: a multiple of the endpoint's packet.
+    /// Maximum bytes of a bulk-in transfer: a multiple of the endpoint's packet size.
     pub(crate) receive_bytes: usize,
-    /// Bytes of a bulk-out transfer, at most.
+    /// Maximum bytes of a bulk-out transfer.
     pub(crate) send_bytes: usize,
-    /// Longest frame in both directions, Ethernet header included, FCS excluded.
+    /// Maximum frame length in both directions, Ethernet header included, FCS excluded.
     pub(crate) longest: usize,
 }
 
 /// A class of USB network functions, or a chip.
 pub(crate) trait Function: Send + Sized + 'static {
-    /// Properties of the device, once it is up.
+    /// Properties of the device once it is up.
     type Found: Clone + Send + 'static;
-    /// Answer of a dialogue while the device is up.
+    /// Result of a dialogue while the device is up.
     type Report: Send + 'static;
     /// Reason why the device could not be brought up.
     type Error: core::error::Error + From<ControlError> + Send + Sync + 'static;
-    /// Status that the function publishes beside the port's own counters.
+    /// Status that the function publishes besides the port's own counters.
     type Status: Debug + Default + Send + Sync + 'static;
-    /// Frames of bulk-in transfers.
+    /// Parser of bulk-in transfers.
     type Reader: Reader + 'static;
-    /// Frames of bulk-out transfers.
+    /// Packer of bulk-out transfers.
     type Writer: Writer + Default + 'static;
 
-    /// Value of the configuration that the driver needs.
+    /// Returns the value of the configuration that the driver needs.
     fn configuration(&self) -> u8;
 
-    /// Interfaces of the device that the driver takes.
+    /// Returns the interfaces of the device that the driver uses.
     fn interfaces(&self) -> Vec<u8>;
 
     /// Brings the device up, from descriptors to a link.
     fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Self::Found, Self::Error>;
 
-    /// The device is up, at `now`: publishes its properties.
+    /// Publishes the properties of the device, which is up since `now`.
     fn is_up(&mut self, found: &Self::Found, now: Nanos, status: &PortStatus<Self::Status>);
 
-    /// Bulk transfers of the device.
+    /// Returns the parameters of the device's bulk transfers.
     fn transfers(&self, found: &Self::Found, speed: Speed) -> Transfers;
 
-    /// Reader of its bulk-in transfers.
+    /// Returns the parser of its bulk-in transfers.
     fn reader(&self, found: &Self::Found, status: &PortStatus<Self::Status>) -> Self::Reader;
 
-    /// Writer of its bulk-out transfers.
+    /// Returns the packer of its bulk-out transfers.
     fn writer(&self, found: &Self::Found) -> Self::Writer;
 
-    /// An interrupt transfer has come: changes `link`, or returns true if the device has to be asked for it.
+    /// Handles an interrupt transfer: changes `link`, or returns true if the device has to be asked for it.
     fn notified(&mut self, bytes: &[u8], link: &mut Link) -> bool;
 
-    /// Asks the device for its link, or at least for an answer: a dead one is found out by it.
+    /// Asks the device for its link, or at least for an answer, which shows that it is alive.
     fn look(&mut self, pipe: Pipe, found: &Self::Found, speed: Speed)
     -> Dialogue<Self::Report, ControlError>;
 
-    /// Another dialogue that is due, if any.
+    /// Returns another dialogue that is due, if any.
     fn next_task(
         &mut self,
         pipe: Pipe,
@@ -82,41 +82,41 @@ pub(crate) trait Function: Send + Sized + 'static {
         status: &PortStatus<Self::Status>,
     ) -> Option<Dialogue<Self::Report, ControlError>>;
 
-    /// A dialogue has ended; returns the link if the device was asked for it.
+    /// Handles the result of a dialogue; returns the link if the dialogue asked for it.
     fn reported(&mut self, report: Self::Report, status: &PortStatus<Self::Status>) -> Option<Link>;
 
-    /// Puts the device to rest.
+    /// Returns the dialogue that stops the device.
     fn put_to_rest(&self, pipe: Pipe, found: &Self::Found) -> Dialogue<(), ControlError>;
 
-    /// Most frames that so many bytes of a bulk-in transfer can have held.
+    /// Returns the maximum number of frames in `bytes` bytes of a bulk-in transfer.
     fn most_frames(bytes: usize) -> usize;
 }
 
-/// The rest of a transfer that cannot be understood.
+/// The unparsable rest of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     /// Its bytes.
     pub(crate) bytes: usize,
 }
 
-/// Frames of bulk-in transfers.
+/// Parser of bulk-in transfers.
 pub(crate) trait Reader: Send {
-    /// A place in a transfer; it holds no bytes, so that a transfer can be left in the middle.
+    /// A position in a transfer; it holds no bytes, so parsing can pause within a transfer.
     type Cursor: Copy + Debug + Default + Send;
     /// A frame in its transfer.
     type Frame<'a>;
 
-    /// The next frame of `transfer`; `None` at its end.
+    /// Returns the next frame of `transfer`; `None` at its end.
     fn next<'a>(
         &self,
         cursor: &mut Self::Cursor,
         transfer: &'a [u8],
     ) -> Option<Result<Self::Frame<'a>, Malformed>>;
 
-    /// Reason why a frame is not delivered.
+    /// Returns the reason why a frame is not delivered, as an error.
     fn accept(&self, frame: &Self::Frame<'_>) -> Result<(), DropReason>;
 
-    /// A packet with the frame; `None` when there is no memory.
+    /// Copies the frame to a packet; `None` if there is no memory.
     fn copy(&self, frame: &Self::Frame<'_>, receiving: &Receiving, pool: &mut Pool) -> Option<Packet>;
 }
 
@@ -128,43 +128,44 @@ pub(crate) struct Plan {
     pub(crate) bytes: usize,
 }
 
-/// Frames of bulk-out transfers, written from front to back.
+/// Packer of bulk-out transfers, which are written from front to back.
 pub(crate) trait Writer: Send {
     /// True if the device takes a transfer as a whole or not at all.
     const WHOLE: bool;
 
-    /// Packets that a transfer of `bytes` can hold, at most.
+    /// Returns the maximum number of packets in a transfer of `bytes`.
     fn most_packets(&self, bytes: usize) -> usize;
 
-    /// As many packets, from the first on, as fit into a transfer of `limit` bytes.
+    /// Plans a transfer of at most `limit` bytes with as many packets as fit, from the first on.
     fn plan<'a>(&mut self, packets: impl Iterator<Item = &'a Packet>, limit: usize) -> Plan;
 
-    /// Begins the transfer that was planned last; returns its bytes so far.
+    /// Starts the transfer that was planned last; returns its bytes so far.
     fn begin(&mut self, _buffer: &mut UrbBuffer) -> usize {
         0
     }
 
-    /// Writes the next packet of the plan behind the `used` bytes of a transfer; returns the bytes then.
+    /// Appends the next packet of the plan to the `used` bytes of a transfer; returns the new number of
+    /// bytes.
     fn push(&mut self, packet: &Packet, buffer: &mut UrbBuffer, used: usize) -> usize;
 
-    /// Ends a transfer of `used` bytes; returns the bytes then.
+    /// Ends a transfer of `used` bytes; returns the final number of bytes.
     fn end(&mut self, _buffer: &mut UrbBuffer, used: usize) -> usize {
         used
     }
 
-    /// True if a transfer of `bytes` needs a packet without data behind it if it has whole packets.
+    /// True if a transfer of `bytes` that ends with a full packet needs a zero-length packet.
     fn needs_zero_packet(&self, bytes: usize) -> bool;
 
-    /// Completes what the device does not; returns the reason why a packet cannot be sent.
+    /// Completes offloads that the device lacks; returns the reason why a packet cannot be sent, as an error.
     fn prepare(&self, packet: &mut Packet) -> Result<(), DropReason>;
 }
 
-/// Delivers bytes as they are.
+/// Copies a frame unchanged to a packet.
 pub(crate) fn copy_plain(bytes: &[u8], receiving: &Receiving, pool: &mut Pool) -> Option<Packet> {
     receiving.copy(bytes, pool).or_else(|| Packet::copy_from(bytes, pool))
 }
 
-/// A received transfer and how far it has been read.
+/// A received transfer, and the position of parsing.
 #[derive(Debug)]
 pub(super) struct Filled<R: Reader> {
     pub(super) done: Completion,

@@ -1,4 +1,4 @@
-//! Descriptors of a device for which no driver has been chosen.
+//! Descriptors of a device before a driver has been chosen.
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
 use super::descriptor::{
@@ -11,44 +11,44 @@ use core::time::Duration;
 use polder_datapath::units::Nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Time for which a control request may take.
+/// Time limit for a control request.
 const DEADLINE: Nanos = Nanos::from_millis(2000);
-/// Most configurations that are looked at.
+/// Maximum number of configurations that are read.
 const MOST_CONFIGURATIONS: u8 = 8;
-/// Offset of the number of configurations in a device's descriptor.
+/// Offset of the number of configurations in a device descriptor.
 const COUNT_AT: usize = 17;
 /// Bytes of a configuration's own descriptor.
 const CONFIGURATION_BYTES: u16 = 9;
 
-/// A device as it describes itself.
+/// A device's descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identified {
-    /// Its vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Its product.
+    /// Product ID.
     pub product: u16,
-    /// Its configurations, each with all that belongs to it.
+    /// Its configurations, each with all its descriptors.
     pub configurations: Vec<Vec<u8>>,
 }
 
-/// Reason why a device does not say what it is.
+/// Reason why a device could not be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifyError {
-    /// It refused or failed a control request.
+    /// A control request was refused or failed.
     #[error("{0}; unplug the device and plug it in again")]
     Control(#[from] ControlError),
-    /// Its descriptors cannot be read.
+    /// Its descriptors cannot be used.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
-    /// Opening was given up.
+    /// Opening was cancelled.
     #[error("given up, because the program ends")]
     Cancelled,
 }
 
-/// Reads the descriptors of a device. Waits for it.
+/// Reads the descriptors of a device; waits for it.
 ///
 /// # Errors
-/// [`IdentifyError`], at the latest some seconds after the device fell silent.
+/// [`IdentifyError`], at most some seconds after the device stopped answering.
 pub fn identify(transport: &mut dyn Transport, cancelled: &AtomicBool) -> Result<Identified, IdentifyError> {
     let pipe = Pipe::default();
     let mut dialogue = pin!(read(&pipe));
@@ -75,7 +75,7 @@ pub fn identify(transport: &mut dyn Transport, cancelled: &AtomicBool) -> Result
             buffer = Some(done.urb.buffer);
             continue;
         }
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a cancellation may be seen late.
         if cancelled.load(Ordering::Relaxed) {
             return Err(IdentifyError::Cancelled);
         }

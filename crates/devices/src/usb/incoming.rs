@@ -1,4 +1,4 @@
-//! Bulk-in transfers: asked for, ended, and what is lost with those that fail.
+//! Bulk-in transfers: submission, completion, and losses of failed transfers.
 
 use super::function::{Filled, Function};
 use super::port::Core;
@@ -6,7 +6,8 @@ use super::transport::{Completion, Setup, Status, Urb, UrbBuffer};
 use super::urbs::Kind;
 use polder_datapath::drops::DropReason;
 
-/// Received transfers that wait for a turn, at most, before URBs that complete are not resubmitted (A4 off).
+/// Maximum number of received transfers that wait for a turn above which completed URBs are not resubmitted
+/// at once (A4 off).
 const MOST_FILLED: usize = 512;
 
 impl<F: Function> Core<F> {
@@ -18,7 +19,7 @@ impl<F: Function> Core<F> {
             self.failures = 0;
             return self.received(done);
         }
-        // A transfer that fails had begun: the device answers NAK while it has nothing.
+        // A failed transfer had data: the device answers NAK while it has none.
         let at_least = usize::from(matches!(status, Status::Babble | Status::Error));
         self.lose_frames(done.actual.min(done.urb.length), at_least);
         self.receive_buffers.give(done.urb.buffer);
@@ -36,7 +37,7 @@ impl<F: Function> Core<F> {
         }
     }
 
-    /// Counts the frames that so many bytes of a bulk-in transfer can have held as dropped.
+    /// Counts the frames that `bytes` bytes of a bulk-in transfer can have contained as dropped.
     pub(super) fn lose_frames(&self, bytes: usize, at_least: usize) {
         let frames = F::most_frames(bytes).max(at_least) as u64;
         self.receive_counters.received.add(frames);
@@ -44,8 +45,8 @@ impl<F: Function> Core<F> {
         self.status.lost_bytes.add(bytes as u64);
     }
 
-    /// A transfer with frames: it is queued (A4), or the next one is asked for first, unless so many wait
-    /// that their memory must have a bound.
+    /// Queues a transfer with frames (A4), or submits the next one first, unless so many wait that their
+    /// memory has to be limited.
     fn received(&mut self, done: Completion) {
         self.status.count_received_transfer(done.actual);
         self.filled.push_back(Filled::new(done));
@@ -55,7 +56,7 @@ impl<F: Function> Core<F> {
         self.status.set_filled(self.filled.len());
     }
 
-    /// Puts as many bulk-in URBs in flight as are wanted, when too few are.
+    /// Submits bulk-in URBs up to the wanted number, if too few are in flight.
     pub(super) fn fill_receive_urbs(&mut self) {
         let Some(transfers) = self.transfers.filter(|_| !self.closed && self.halted.is_empty()) else {
             return;
@@ -77,7 +78,7 @@ impl<F: Function> Core<F> {
         self.transport.submit(Urb::new(Kind::Receive.id(), endpoint, Setup::default(), buffer, length));
     }
 
-    /// Takes back the memory of a transfer whose frames have been handled, and asks for the next one.
+    /// Takes back the memory of a transfer whose frames have been handled, and submits the next one.
     pub(super) fn emptied(&mut self, buffer: UrbBuffer) {
         self.deferred.iter_mut().for_each(|(before, _)| *before = before.saturating_sub(1));
         let again = self.receiving < self.receive_mark && self.halted.is_empty() && !self.closed;

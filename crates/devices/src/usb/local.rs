@@ -1,8 +1,8 @@
-//! The model in this process as a transport.
+//! A transport to a model in this process.
 //!
-//! [`connect`] joins a driver's end, [`Local`], to a host's, [`Host`], which owns the model. The host
-//! runs on a thread of its own, as a USB host does; or the driver's end pumps it ([`Local::pumped`]),
-//! so that one thread runs both and a test is the same every time.
+//! [`connect`] joins a driver's end, [`Local`], to a host's end, [`Host`], which owns the model. The host
+//! runs on a thread of its own, like a USB host; or the driver's end runs it ([`Local::pumped`]), so that one
+//! thread runs both and a test is deterministic.
 
 use super::model::{Bench, Model};
 use super::monotonic;
@@ -18,25 +18,25 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// URBs on their way in each direction.
+/// Maximum number of URBs in transit in each direction.
 const RING: usize = 512;
 
 /// Clock of a model.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The machine's.
+    /// The machine's monotonic clock.
     Monotonic,
-    /// Clock that a test moves, and that moves by itself during a wait.
+    /// A clock that a test advances, and that advances by itself during a wait.
     Virtual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A virtual clock at zero.
+    /// Creates a virtual clock at zero.
     pub fn at_zero() -> Self {
         Self::Virtual(Arc::default())
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Nanos {
         match self {
             Self::Monotonic => monotonic(),
@@ -45,7 +45,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass on a virtual clock; the other one passes by itself.
+    /// Advances a virtual clock; does nothing to the machine's.
     pub fn pass(&self, time: Nanos) {
         if let Self::Virtual(now) = self {
             now.fetch_add(time.0, Ordering::Relaxed);
@@ -60,7 +60,7 @@ enum Order {
     Cancel(u8),
 }
 
-/// The host's end: the model, and what comes and goes.
+/// The host's end: the model, and the rings to and from the driver.
 #[derive(Debug)]
 pub struct Host<M: Model> {
     /// The model with its wire.
@@ -70,18 +70,17 @@ pub struct Host<M: Model> {
     /// Completed transfers for which the ring had no room.
     waiting: VecDeque<Completion>,
     wakeup: Arc<Wakeup>,
-    /// Number of transfers after which the device is taken away.
+    /// Number of transfers after which the device is unplugged.
     unplugs_after: Option<u32>,
 }
 
 impl<M: Model> Host<M> {
-    /// Takes the device away after `transfers` more transfers.
+    /// Unplugs the device after `transfers` more transfers.
     pub fn unplug_after(&mut self, transfers: u32) {
         self.unplugs_after = Some(transfers);
     }
 
-    /// Takes orders, lets the model run to `now`, gives completed transfers back; `true` when there
-    /// was anything to do.
+    /// Takes commands, runs the model up to `now`, returns completed transfers; `true` if there was any work.
     pub fn step(&mut self, now: Nanos) -> bool {
         let Self { bench: Bench { adapter, .. }, unplugs_after, .. } = self;
         adapter.advance(now);
@@ -113,7 +112,7 @@ impl<M: Model> Host<M> {
         self.done.is_abandoned()
     }
 
-    /// Takes the device away.
+    /// Unplugs the device.
     pub fn unplug(&mut self, now: Nanos) {
         self.bench.adapter.unplug();
         self.step(now);
@@ -135,23 +134,23 @@ impl<M: Model> Step for Host<M> {
 /// The driver's end.
 pub struct Local {
     orders: Producer<Order>,
-    /// Orders that found no room.
+    /// Commands that found no room.
     held: VecDeque<Order>,
     done: Consumer<Completion>,
     receiver: WakeupReceiver,
     pump: Option<Arc<Mutex<dyn Step>>>,
     clock: Clock,
     speed: Speed,
-    /// Processor time for each URB, as on a real host.
+    /// Processor time per URB, as on a real host.
     cost: Nanos,
     in_flight: u32,
 }
 
-/// Joins a driver's end to the host's end of `bench`. Submitting and taking back a URB costs `cost` of
-/// the driver's time, as it does with a real host.
+/// Joins a driver's end to the host's end of `bench`. Submitting and taking back a URB costs `cost` of the
+/// driver's time, as with a real host.
 ///
 /// # Errors
-/// When the process may open no more files.
+/// If the process may open no more files.
 pub fn connect<M: Model>(bench: Bench<M>, clock: Clock, cost: Nanos) -> rustix::io::Result<(Local, Host<M>)> {
     let wakeup = Arc::new(Wakeup::new()?);
     let (orders_in, orders) = ring::channel(RING);
@@ -186,7 +185,7 @@ impl core::fmt::Debug for Local {
 }
 
 impl Local {
-    /// Lets the driver's end run the host whenever it polls.
+    /// Makes the driver's end run the host whenever it polls.
     #[must_use]
     pub fn pumped<M: Model + 'static>(mut self, host: Arc<Mutex<Host<M>>>) -> Self {
         self.pump = Some(host);
@@ -197,7 +196,7 @@ impl Local {
         if let Some(host) = &self.pump {
             let now = self.clock.now();
             let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-            // Twice: what was found first may let more be done.
+            // Twice: the first step may enable more work.
             host.step_to(now);
             host.step_to(now);
         }
@@ -261,7 +260,7 @@ impl Transport for Local {
         if self.arm() == Armed::Waiting {
             let event = self.receiver.event();
             let mut look = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
-            // Woken or not: the caller looks.
+            // Woken or not, the caller checks.
             let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
         }
     }
@@ -291,7 +290,7 @@ impl Transport for Local {
 
 impl<M: Model> Drop for Host<M> {
     fn drop(&mut self) {
-        // URBs that the model holds go back to their owner's memory with it.
+        // URBs that the model holds return to their owner's memory with it.
         self.bench.adapter.unplug();
         self.wakeup.close();
     }

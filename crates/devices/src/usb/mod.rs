@@ -1,25 +1,25 @@
-//! USB network functions, driven from user space: what their drivers share.
+//! Common parts of user-space drivers of USB network functions.
 //!
-//! A device is reached by a [`Transport`]: a USB/IP server ([`usbip`]), a device of this machine
-//! ([`usbfs`]), a model in this process (`local`). Frames travel in bulk transfers, several to one;
-//! everything else is control requests and interrupt transfers.
+//! A driver reaches its device through a [`Transport`]: a USB/IP server ([`usbip`]), a device of this machine
+//! ([`usbfs`]), a model in this process (`local`). Frames travel in bulk transfers, several per transfer; all else
+//! is control requests and interrupt transfers.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `transport` `devices` `usbfs` `usbip` `local` | URBs, and ways to a device |
-//! | `descriptor` | what a device says of itself |
-//! | `identify` | descriptors of a device for which no driver has been chosen |
-//! | `function` | what a driver gives: dialogue, reader, writer |
+//! | `transport` `devices` `usbfs` `usbip` `local` | URBs, and transports to a device |
+//! | `descriptor` | USB descriptors |
+//! | `identify` | descriptors of a device before a driver has been chosen |
+//! | `function` | the parts that a driver provides: dialogue, reader, writer |
 //! | `settings` | settings of a port, and reasons why it cannot be opened |
 //! | `control` `task` `tasks` | endpoint 0, one request at a time |
-//! | `rx` `incoming` `tx` `sending` `packed` `port` `urbs` | frames, transfers, what both directions share |
-//! | `status` | what a port shows of itself |
-//! | `model` | the seam of models, and a device whose wire is a port |
+//! | `rx` `incoming` `tx` `sending` `packed` `port` `urbs` | frames, transfers, state of both directions |
+//! | `status` | published status of a port |
+//! | `model` | interface of models, and a device whose wire is a port |
 //!
-//! Techniques of source A, each with a switch in [`Techniques`]: work in the worker's turn under its
-//! budget (A1), URB memory from the buffer manager (A2), the pending queue (A3), resubmission in the
-//! cycle (A4), the overflow queue (A5). Packets carry no private header (A6). Control requests and notifications
-//! have memory of their own and go before received data (C3).
+//! Techniques of source A, each with a switch in [`Techniques`]: work in the worker's turn within its budget (A1),
+//! URB memory from the buffer manager (A2), the pending queue (A3), resubmission in the cycle (A4), the overflow
+//! queue (A5). Packets carry no private header (A6). Control requests and notifications have memory of their own
+//! and are handled before received data (C3).
 
 pub mod descriptor;
 mod transport;
@@ -76,7 +76,7 @@ pub(crate) struct OpenFunction<F: Function> {
     pub(crate) queue: AnyQueue,
 }
 
-/// Brings up the device behind `transport`. Frames come from the pools that the queue is polled with.
+/// Brings up the device behind `transport`. Frames are taken from the pools that the queue is polled with.
 pub(crate) fn open<F: Function>(
     mut transport: Box<dyn Transport>,
     function: F,
@@ -98,8 +98,8 @@ pub(crate) fn open<F: Function>(
     Ok(OpenFunction { found, status, queue: Queue { rx, tx }.boxed() })
 }
 
-/// An address of our own making: locally administered, unicast, and the same for a place as long as the
-/// process runs, so that a device that was unplugged keeps its address.
+/// Returns a generated MAC address: locally administered, unicast, and constant per port while the process
+/// runs, so that a replugged device keeps its address.
 pub(crate) fn random_mac(place: &str) -> [u8; 6] {
     static CHANCE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let chance = CHANCE.hash_one(place).to_be_bytes();
@@ -107,7 +107,7 @@ pub(crate) fn random_mac(place: &str) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
-/// The monotonic clock, for set-up code, servers and deadlines of hardware.
+/// Returns the monotonic time, for set-up code, servers and deadlines of hardware.
 pub(crate) fn monotonic() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())

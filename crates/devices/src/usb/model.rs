@@ -1,4 +1,4 @@
-//! Models of USB devices, and a device whose wire is a port of the datapath, so that real traffic flows.
+//! Models of USB devices, each with a port of the datapath as its wire, so that real traffic flows.
 
 pub(crate) use super::transport::{CLEAR_FEATURE, GET_DESCRIPTOR, SET_CONFIGURATION, SET_INTERFACE};
 use super::transport::{Completion, Speed, Urb};
@@ -7,11 +7,11 @@ use polder_buffers::{BATCH, Batch, Packet, Pool};
 use polder_datapath::port::{Armed, Budget, Turn};
 use polder_datapath::units::Nanos;
 
-/// Maximum lag of a frame behind the clock on a paced wire. Time beyond it was lost to the thread, not
-/// to the link, and is not made up for.
+/// Maximum lag of a frame behind the clock on a paced wire. A longer lag is the thread's, not the link's, and
+/// is not caught up.
 const SLACK: Nanos = Nanos(50_000);
 
-/// Standard requests of hosts (USB 2.0, 9.4), beside those that drivers make.
+/// Standard requests of hosts (USB 2.0, 9.4) besides those of drivers.
 pub(crate) const GET_STATUS: u8 = 0;
 pub(crate) const SET_FEATURE: u8 = 3;
 pub(crate) const SET_ADDRESS: u8 = 5;
@@ -20,7 +20,8 @@ pub(crate) const GET_INTERFACE: u8 = 10;
 pub(crate) const SET_SEL: u8 = 48;
 pub(crate) const SET_ISOCH_DELAY: u8 = 49;
 
-/// Puts the answer to a control request into its buffer, as far as there is room; its number of bytes.
+/// Copies the answer to a control request into its buffer, as far as there is room; returns the number of
+/// bytes.
 pub(crate) fn answer(urb: &mut Urb, answer: &[u8]) -> usize {
     if !urb.setup.is_in() {
         return urb.length;
@@ -32,14 +33,14 @@ pub(crate) fn answer(urb: &mut Urb, answer: &[u8]) -> usize {
     count
 }
 
-/// Identity of a device, for a server that shows it.
+/// Identity of a device, for a server that exports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Its product.
+    /// Product ID.
     pub product: u16,
-    /// The bus it is on.
+    /// Speed of its bus.
     pub speed: Speed,
     /// Class, subclass and protocol of the device.
     pub class: [u8; 3],
@@ -49,37 +50,37 @@ pub struct Identity {
     pub interrupt: u8,
 }
 
-/// A device in software, without a clock and without threads: URBs and frames go in, completions and frames
-/// come out, time is an argument.
+/// A device in software, without clock and threads: URBs and frames go in, completions and frames come out,
+/// the time is an argument.
 pub trait Model: Send {
-    /// Identity of the device.
+    /// Returns the identity of the device.
     fn identity(&self) -> Identity;
 
     /// Takes a URB from the host; it completes at once, later, or never.
     fn submit(&mut self, urb: Urb);
 
-    /// Ends a URB early; `false` when it is not (or no longer) pending.
+    /// Cancels a URB; returns `false` if it is not pending.
     fn cancel(&mut self, id: u32) -> bool;
 
-    /// Ends all URBs of an endpoint early.
+    /// Cancels all URBs of an endpoint.
     fn cancel_endpoint(&mut self, endpoint: u8);
 
-    /// Takes the next transfer that has ended.
+    /// Takes the next completed transfer.
     fn complete(&mut self) -> Option<Completion>;
 
-    /// Lets time pass, and everything happen that is due.
+    /// Advances the time, and handles all due events.
     fn advance(&mut self, now: Nanos);
 
-    /// Time of the next event without any input from outside; `None` when there is none.
+    /// Returns the time of the next event without outside input; `None` if there is none.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// True if the device is there.
+    /// True if the device is plugged in.
     fn is_plugged(&self) -> bool;
 
-    /// Plugs the device in again: fresh out of reset.
+    /// Plugs the device in again, in its reset state.
     fn plug(&mut self);
 
-    /// Takes the device away: every URB ends, and none is taken any more.
+    /// Unplugs the device: every URB ends, and no further one is taken.
     fn unplug(&mut self);
 
     /// True if frames from the wire are taken.
@@ -87,19 +88,19 @@ pub trait Model: Send {
         true
     }
 
-    /// True if frames take their time on the wire.
+    /// True if frames take their transmission time on the wire.
     fn is_paced(&self) -> bool;
 
-    /// Time at which the wire towards the device is free.
+    /// Returns the time at which the wire towards the device is free.
     fn wire_free_at(&self) -> Nanos;
 
-    /// True if the device holds its link partner back.
+    /// True if the device has paused its link partner.
     fn holds_partner(&self) -> bool;
 
-    /// A frame from the wire, which began at `start`; `false` without a link.
+    /// Takes a frame from the wire, which began at `start`; returns `false` without a link.
     fn wire_in(&mut self, frame: &[u8], start: Nanos) -> bool;
 
-    /// The next frame to the wire.
+    /// Returns the next frame to the wire.
     fn wire_out(&mut self) -> Option<Vec<u8>>;
 }
 
@@ -108,7 +109,7 @@ pub trait Model: Send {
 pub struct WireCounters {
     /// Frames towards the adapter.
     pub to_adapter: u64,
-    /// Frames towards the adapter that found no link.
+    /// Frames towards the adapter while the link was down.
     pub no_link: u64,
     /// Frames from the adapter.
     pub from_adapter: u64,
@@ -134,8 +135,8 @@ impl<M: core::fmt::Debug> core::fmt::Debug for Bench<M> {
 }
 
 impl<M: Model> Bench<M> {
-    /// Connects `adapter` to `wire`; frames come from `pool`. Without a wire frames go in and out of
-    /// the adapter by hand.
+    /// Connects `adapter` to `wire`; frames are taken from `pool`. Without a wire, the caller moves frames
+    /// into and out of the adapter.
     pub fn new(adapter: M, wire: Option<AnyQueue>, pool: Pool) -> Self {
         Self {
             adapter,
@@ -147,17 +148,17 @@ impl<M: Model> Bench<M> {
         }
     }
 
-    /// Counters of the wire.
+    /// Returns the counters of the wire.
     pub fn counters(&self) -> WireCounters {
         self.counters
     }
 
-    /// The port that is the wire.
+    /// Returns the port that is the wire.
     pub fn wire(&mut self) -> Option<&mut AnyQueue> {
         self.wire.as_mut()
     }
 
-    /// Moves everything that can be moved by now; `true` when more may be there already.
+    /// Moves all frames that can be moved by `now`; returns `true` if more may follow at once.
     pub fn step(&mut self, now: Nanos) -> bool {
         self.adapter.advance(now);
         let more_in = self.bring_in(now);
@@ -210,7 +211,7 @@ impl<M: Model> Bench<M> {
             wire.tx.transmit(&mut self.outgoing, &mut self.pool);
             let _ = wire.tx.reclaim(&mut self.pool);
             if !self.outgoing.is_empty() {
-                // The port is full; the wire waits, as one does behind a switch that is paused.
+                // The port is full; the wire waits, like a link whose partner is paused.
                 return true;
             }
         }
@@ -228,7 +229,7 @@ impl<M: Model> Bench<M> {
         }
     }
 
-    /// Asks the wire for an event, then looks once more.
+    /// Requests an event of the wire, then checks for frames once more.
     pub fn arm(&mut self) -> Armed {
         match &mut self.wire {
             Some(wire) if self.incoming.is_empty() => wire.rx.arm(),

@@ -17,19 +17,19 @@ struct PackedFrame {
     bytes: usize,
 }
 
-/// Frames of a transfer that has ended.
+/// Frames of a completed transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Frames that the device took whole.
     pub(super) frames: u64,
-    /// Bytes of those.
+    /// Bytes of those frames.
     pub(super) bytes: u64,
-    /// Frames that it did not take, or not whole.
+    /// Frames that the device did not take, or not whole.
     pub(super) lost: u64,
 }
 
 impl PackedFrames {
-    /// Places for `transfers` transfers of at most `frames` frames.
+    /// Creates places for `transfers` transfers of at most `frames` frames.
     pub(super) fn new(transfers: usize, frames: usize) -> Self {
         Self {
             transfers: (0..transfers).map(|_| Vec::with_capacity(frames)).collect(),
@@ -38,25 +38,25 @@ impl PackedFrames {
         }
     }
 
-    /// A place for a transfer without frames; `None` when all are in use.
+    /// Returns a place for a transfer without frames; `None` if all are in use.
     pub(super) fn begin(&mut self) -> Option<usize> {
         self.free.pop()
     }
 
-    /// Notes a frame of `bytes` that ends at `end` of the transfer in `place`.
+    /// Adds a frame of `bytes` that ends at `end` of the transfer in `place`.
     pub(super) fn push(&mut self, place: usize, end: usize, bytes: usize) {
         self.transfers[place].push(PackedFrame { end, bytes });
         self.frames += 1;
     }
 
-    /// The transfer in `place` has `used` bytes, and the device takes it as a whole or not at all.
+    /// Marks the transfer in `place` of `used` bytes as one that the device takes as a whole or not at all.
     pub(super) fn join(&mut self, place: usize, used: usize) {
         for frame in &mut self.transfers[place] {
             frame.end = used;
         }
     }
 
-    /// The transfer in `place` has ended, and the device has taken `actual` bytes of it.
+    /// Ends the transfer in `place`, of which the device has taken `actual` bytes.
     pub(super) fn end(&mut self, place: usize, actual: usize) -> Taken {
         let Some(transfer) = self.transfers.get_mut(place) else { return Taken::default() };
         let mut taken = Taken::default();
@@ -73,12 +73,12 @@ impl PackedFrames {
         taken
     }
 
-    /// Frames of all transfers in flight.
+    /// Returns the number of frames of all transfers in flight.
     pub(super) fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Forgets the transfers that did not come back; returns the number of their frames.
+    /// Clears transfers that did not come back; returns the number of their frames.
     pub(super) fn clear(&mut self) -> usize {
         self.transfers.iter_mut().for_each(Vec::clear);
         core::mem::take(&mut self.frames)

@@ -1,8 +1,8 @@
 //! State shared by both ends of a port: the transport, URBs in flight, the link.
 //!
-//! Completions are events: [`Core::service`] fetches them, notes what they are, and does no work on
-//! received frames (A1, A4). Received transfers wait in `filled` for the receiving end's turn; a freed
-//! bulk-out URB is filled from the pending queue at once (A3).
+//! Completions are events: [`Core::service`] fetches and sorts them, without work on received frames (A1,
+//! A4). Received transfers wait in `filled` for the receiving end's turn; a freed bulk-out URB is filled from
+//! the pending queue at once (A3).
 
 use super::control::{CONTROL_BYTES, ControlError, Pipe};
 use super::descriptor::Endpoints;
@@ -22,22 +22,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Between two looks at the link that no interrupt asks for.
+/// Interval of link checks that no interrupt asks for.
 pub(super) const LINK_PERIOD: Nanos = Nanos::from_millis(1000);
-/// Time for which putting the device to rest may take.
+/// Time limit for stopping the device.
 pub(super) const REST: Nanos = Nanos::from_millis(300);
-/// Transfers in a row that may fail before the port is given up.
+/// Number of failed transfers in a row after which the port is closed.
 const FAILURES: u32 = 64;
-/// Completions that are looked at in one turn.
+/// Maximum number of completions per turn.
 const FETCHED: usize = 512;
-/// Time for which the first look at the link may take.
+/// Time limit for the first link check.
 const FIRST_LOOK: Nanos = Nanos::from_millis(500);
-/// Buffers of bulk-in URBs beside those in flight: for transfers that wait for a turn.
+/// Number of buffers of bulk-in URBs besides those in flight: for transfers that wait for a turn.
 const SPARE_BUFFERS: usize = 2;
 /// Bytes of an interrupt transfer: a packet of its endpoint, within these bounds.
 const INTERRUPT_BYTES: (u16, u16) = (8, 64);
 
-/// Both ends' common state.
+/// State shared by both ends.
 pub(super) struct Core<F: Function> {
     pub(super) transport: Box<dyn Transport>,
     pub(super) function: F,
@@ -47,15 +47,15 @@ pub(super) struct Core<F: Function> {
     pub(super) status: Arc<PortStatus<F::Status>>,
     pub(super) link: Link,
     pub(super) closed: bool,
-    /// Memory of bulk-in URBs, and how many are wanted in flight.
+    /// Memory of bulk-in URBs, and the wanted number in flight.
     pub(super) receive_buffers: Buffers,
     pub(super) receive_urbs: usize,
     /// Number of URBs in flight below which a refill is requested (C5).
     pub(super) receive_mark: usize,
     pub(super) receiving: usize,
-    /// Of the receiving end; written under the core's lock alone.
+    /// Counters of the receiving end; written only under the core's lock.
     pub(super) receive_counters: Arc<QueueCounters>,
-    /// Bulk-in transfers that have ended, oldest first (A4).
+    /// Completed bulk-in transfers, oldest first (A4).
     pub(super) filled: VecDeque<Filled<F::Reader>>,
     /// The sending side.
     pub(super) sending: Sending<F::Writer>,
@@ -63,18 +63,19 @@ pub(super) struct Core<F: Function> {
     pub(super) task: Option<Task<F>>,
     pub(super) control_since: Option<Nanos>,
     pub(super) control_buffer: Option<UrbBuffer>,
-    /// C3: control requests and notifications have memory of their own and go before received data.
+    /// C3: control requests and notifications have memory of their own and are handled before received data.
     pub(super) own_control: bool,
-    /// With C3 off: control and interrupt transfers that wait for the received transfers in front of them, so many.
+    /// With C3 off: control and interrupt transfers, each with the number of received transfers that it waits
+    /// for.
     pub(super) deferred: VecDeque<(usize, Completion)>,
-    /// Time at which a transfer ended last.
+    /// Time of the last completion.
     pub(super) heard: Nanos,
     interrupt_in_flight: bool,
     pub(super) link_wanted: bool,
     pub(super) link_looked: Nanos,
     pub(super) halted: VecDeque<u8>,
     pub(super) failures: u32,
-    /// The last failure of a task while the port was being opened.
+    /// The last failure of a task during opening.
     pub(super) error: Option<TaskError<F::Error>>,
 }
 
@@ -87,7 +88,7 @@ impl<F: Function> Core<F> {
     ) -> Result<Self, OpenError<F::Error>> {
         let techniques = settings.techniques;
         let receive_urbs = settings.receive_urbs;
-        // With A4 off every URB goes back when it completes (C5 has nothing to say).
+        // With A4 off every URB is resubmitted when it completes, and C5 has no effect.
         let receive_mark = if techniques.resubmit_in_cycle {
             settings.receiving.low_mark(u32::try_from(receive_urbs).unwrap_or(u32::MAX)) as usize
         } else {
@@ -133,9 +134,9 @@ impl<F: Function> Core<F> {
         Ok(core)
     }
 
-    /// Waits until the device has been brought up, within bounds.
+    /// Waits until the device has been brought up, within a time limit.
     fn wait_until_up(&mut self, cancelled: &AtomicBool) -> Result<(), OpenError<F::Error>> {
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a cancellation may be seen late.
         let cancelled = || cancelled.load(Ordering::Relaxed);
         self.drive(BRING_UP, cancelled);
         if self.found.is_some() {
@@ -153,7 +154,7 @@ impl<F: Function> Core<F> {
         }
     }
 
-    /// The device is up.
+    /// Handles a device that is up.
     pub(super) fn is_up(&mut self, found: F::Found) {
         let (speed, now) = (self.transport.speed(), self.transport.now());
         self.status.set_place(speed, self.transport.place());
@@ -162,7 +163,7 @@ impl<F: Function> Core<F> {
         self.found = Some(found);
     }
 
-    /// Memory, the first URBs, and a first look at the link.
+    /// Allocates memory, submits the first URBs, and checks the link.
     fn begin(&mut self) -> Result<(), polder_buffers::RegionError> {
         if let (Some(transfers), Some(found)) = (self.transfers, &self.found) {
             let Transfers { endpoints, receive_bytes, send_bytes, .. } = transfers;
@@ -186,14 +187,14 @@ impl<F: Function> Core<F> {
         Ok(())
     }
 
-    /// The link has been read, or told.
+    /// Sets the link state.
     pub(super) fn set_link(&mut self, link: Link) {
         self.link = link;
         self.status.set_link(link);
     }
 
-    /// Fetches completed transfers and lets the work go on that waits for them. Frames of packets that
-    /// have been copied go to `pool`.
+    /// Fetches completed transfers and continues dependent work. Frames of copied packets are freed to
+    /// `pool`.
     pub(super) fn service(&mut self, pool: &mut Pool) {
         self.fetch(Some(pool));
         if self.closed {
@@ -208,7 +209,7 @@ impl<F: Function> Core<F> {
         !self.own_control && !self.closed && !self.filled.is_empty()
     }
 
-    /// Handles control transfers whose turn it is, with C3 off.
+    /// Handles control transfers whose turn has come, with C3 off.
     fn handle_deferred(&mut self) {
         let defers = self.defers_control();
         while self.deferred.front().is_some_and(|(before, _)| *before == 0 || !defers)
@@ -223,7 +224,7 @@ impl<F: Function> Core<F> {
 
     pub(super) fn fetch(&mut self, mut pool: Option<&mut Pool>) {
         let before = self.heard;
-        // A device that ends transfers as fast as they are asked for must not keep the worker.
+        // Limited, so that a device that completes transfers at once does not keep the worker.
         for _ in 0..FETCHED {
             let Some(done) = self.transport.complete() else { break };
             if self.heard == before {
@@ -248,7 +249,7 @@ impl<F: Function> Core<F> {
         }
     }
 
-    /// The device is gone, or not to be trusted any more.
+    /// Closes the port: the device is gone or faulty.
     #[cold]
     pub(super) fn close(&mut self) {
         self.closed = true;
@@ -275,7 +276,7 @@ impl<F: Function> Core<F> {
         }
     }
 
-    /// True if control requests have their memory from that of bulk-in URBs, as with C3 off.
+    /// True if control requests use the memory of bulk-in URBs, as with C3 off.
     pub(super) fn shares_memory(&self) -> bool {
         !self.own_control && self.control_buffer.is_none() && self.receive_buffers.can_serve(CONTROL_BYTES)
     }
@@ -329,7 +330,7 @@ impl<F: Function> Core<F> {
         self.show_pending();
     }
 
-    /// A halt ends all URBs of its endpoint, and is one failure.
+    /// Handles a halt, which ends all URBs of its endpoint and counts as one failure.
     pub(super) fn halt(&mut self, endpoint: impl Fn(Endpoints) -> u8) {
         self.status.count_bad_transfer();
         let Some(endpoint) = self.transfers.map(|found| endpoint(found.endpoints)) else { return };
@@ -351,7 +352,7 @@ impl<F: Function> Core<F> {
         }
     }
 
-    /// Takes all URBs back, as far as that can be had in time: their memory goes with the port.
+    /// Takes all URBs back, within a time limit: their memory ends with the port.
     fn take_back(&mut self) {
         self.closed = true;
         for endpoint in self.transfers.iter().flat_map(|found| found.endpoints.all()) {

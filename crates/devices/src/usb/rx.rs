@@ -1,9 +1,9 @@
-//! Received transfers become packets, under the budget.
+//! The receiver: received transfers become packets, within the budget.
 //!
-//! Each frame is a unit of the budget (A5). When the budget ends inside a transfer, the frames that are
-//! left go to the overflow queue, which is drained first in the next turn, and the emptied URB goes
-//! back to the bus at once. Frames are copied out of the URB: a URB of 32 KiB holds more frames than
-//! any of them ought to keep waiting. Small ones are copied into fragments, several to a page.
+//! Each frame is a unit of the budget (A5). If the budget ends within a transfer, the remaining frames go to
+//! the overflow queue, which the next turn drains first, and the emptied URB is resubmitted at once. Frames
+//! are copied out of the URB, so that no frame delays the reuse of a URB of 32 KiB. Small frames are copied
+//! to fragments, several per page.
 
 use super::function::{Filled, Function, Malformed, Reader};
 use super::port::{Core, LINK_PERIOD};
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Frames that a transfer of 32 KiB can hold, and one more.
+/// Maximum number of frames in a transfer of 32 KiB, plus one.
 const OVERFLOW: usize = 32 * 1024 / 28 + 1;
 
 /// Result of reading a frame.
@@ -28,7 +28,7 @@ enum Read {
     Refused,
     /// There is no memory; the frame is still in its transfer.
     NoMemory,
-    /// The transfer has no more.
+    /// The transfer has no more frames.
     End,
 }
 
@@ -75,7 +75,7 @@ impl<F: Function> UsbRx<F> {
     fn read(&self, core: &Core<F>, filled: &mut Filled<F::Reader>, pool: &mut Pool) -> Read {
         let limit = filled.done.urb.length;
         if filled.done.actual > limit {
-            // The device claims more than there was room for: nothing in it is to be believed.
+            // The device reports more bytes than the buffer has: the transfer is discarded.
             filled.done.actual = 0;
             core.lose_frames(limit, 1);
         }
@@ -100,8 +100,8 @@ impl<F: Function> UsbRx<F> {
         }
     }
 
-    /// Reads frames of the oldest transfer until it ends, the budget or the batch does, or the memory.
-    /// Returns whether to go on with the next one.
+    /// Reads frames of the oldest transfer until the transfer, the budget, the batch or the memory ends.
+    /// Returns true if the next transfer is to follow.
     fn read_transfer(
         &mut self,
         core: &mut Core<F>,
@@ -148,12 +148,12 @@ impl<F: Function> RxQueue for UsbRx<F> {
         core.service(pool);
         let core = &mut *core;
         let techniques = core.techniques;
-        // With A1 off no budget applies, and the batch is all that bounds what is passed on.
+        // With A1 off no budget applies, and only the batch limits the packets passed on.
         let budgeted = if techniques.poll_cycle { budget.left() as usize } else { usize::MAX };
         let limit = batch.room().min(budgeted);
         let mut left = limit;
         self.drain_overflow(&mut left, batch);
-        // With A1 off everything that has come is read; frames that find no room in the batch overflow (A5).
+        // With A1 off all received frames are read; frames without room in the batch overflow (A5).
         let all = !techniques.poll_cycle && techniques.frame_is_unit;
         while (all || left > 0 && self.overflow.is_empty())
             && self.read_transfer(core, &mut left, batch, pool)
@@ -161,7 +161,7 @@ impl<F: Function> RxQueue for UsbRx<F> {
         core.fill_receive_urbs();
         core.transport.flush();
         if left < limit {
-            // What waited in the device's FIFO for the URBs of this turn may be there already.
+            // Frames that waited in the device's FIFO for the URBs of this turn may have arrived.
             core.fetch(Some(pool));
         }
         if techniques.poll_cycle {
@@ -186,7 +186,7 @@ impl<F: Function> RxQueue for UsbRx<F> {
         core.transport.arm()
     }
 
-    /// The device is asked for its link now and then, also to find out that it is dead.
+    /// The device is asked for its link regularly, also to detect that it is dead.
     fn longest_sleep(&self) -> Option<Nanos> {
         Some(LINK_PERIOD)
     }

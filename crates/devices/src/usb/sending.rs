@@ -21,10 +21,10 @@ pub(super) struct Sending<W> {
     pub(super) pending: VecDeque<Packet>,
     /// Packets in URBs in flight.
     pub(super) packed: PackedFrames,
-    /// Of the sending end; written under the core's lock alone.
+    /// Counters of the sending end; written only under the core's lock.
     pub(super) counters: Arc<QueueCounters>,
     pub(super) depth: usize,
-    /// The packets in one URB at most.
+    /// Maximum number of packets in one URB.
     pub(super) packets_per_urb: usize,
 }
 
@@ -44,7 +44,7 @@ impl<W: Writer + Default> Sending<W> {
         }
     }
 
-    /// The device is up, and takes transfers of `bytes`.
+    /// Starts sending, with transfers of at most `bytes`.
     pub(super) fn begin(
         &mut self,
         writer: W,
@@ -60,7 +60,7 @@ impl<W: Writer + Default> Sending<W> {
         Ok(())
     }
 
-    /// Takes memory of the transport, if it has any.
+    /// Uses memory of the transport, if it has any.
     pub(super) fn map(&mut self, transport: &mut dyn Transport, endpoint: u8) {
         self.buffers.map(transport, endpoint, self.urbs);
     }
@@ -69,27 +69,27 @@ impl<W: Writer + Default> Sending<W> {
         self.in_flight
     }
 
-    /// Tells how many URBs are in flight, and how much memory they have.
+    /// Publishes the number of URBs in flight, and their memory.
     pub(super) fn show<S>(&self, status: &PortStatus<S>) {
         status.set_sending(self.in_flight, &self.buffers);
     }
 
-    /// Packets of the next URB.
+    /// Plans the packets of the next URB.
     pub(super) fn plan(&mut self) -> Plan {
         let packets = self.pending.iter().take(self.packets_per_urb);
         self.writer.plan(packets, self.buffers.bytes())
     }
 
-    /// Memory of the next URB; all that there may be, when it serves again.
+    /// Returns memory for the next URB; reusable memory has the maximum size.
     pub(super) fn take_buffer(&mut self, plan: Plan) -> Option<UrbBuffer> {
         let wanted = if self.buffers.reuses() { self.buffers.bytes() } else { plan.bytes };
         self.buffers.take(wanted)
     }
 
-    /// A URB has come back: counts its packets. True if the device took all of them.
+    /// Handles a returned URB: counts its packets. Returns true if the device took all of them.
     pub(super) fn ended(&mut self, done: Completion) -> bool {
         self.in_flight -= 1;
-        // A transfer that is taken as a whole and failed was not: its end may be what the device has not seen.
+        // A failed transfer that is taken as a whole counts as lost: the device may have missed its end.
         let is_lost = W::WHOLE && done.status != Status::Done;
         let actual = if is_lost { 0 } else { done.actual.min(done.urb.length) };
         let taken = self.packed.end(Kind::place(done.urb.id), actual);
@@ -125,13 +125,13 @@ impl<W: Writer + Default> Sending<W> {
         used
     }
 
-    /// Packets that were taken and have not ended: they wait for a URB, or are in one.
+    /// Returns the number of accepted packets that have not ended: they wait for a URB, or are in one.
     pub(super) fn held(&self) -> usize {
         self.pending.len() + self.packed.frames()
     }
 
-    /// Counts as drops what will not be sent any more: pending packets, which it returns, and with
-    /// `lost` those of URBs that did not come back.
+    /// Counts packets that cannot be sent as drops: pending packets, which it returns, and with `lost` those
+    /// of URBs that did not come back.
     pub(super) fn give_up(&mut self, lost: bool) -> VecDeque<Packet> {
         let lost = if lost { self.packed.clear() } else { 0 };
         self.counters.drops.count(DropReason::PortDown, (self.pending.len() + lost) as u64);

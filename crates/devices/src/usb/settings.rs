@@ -6,24 +6,24 @@ use polder_buffers::RegionError;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Techniques of source A that are on. Off is the state that the source started from.
+/// Enabled techniques of source A. Off is the source's initial state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques {
-    /// A1: received transfers are read in the worker's turn under its budget; off: all at once, and no
-    /// budget applies.
+    /// A1: received transfers are read in the worker's turn within its budget; off: all at once, without a
+    /// budget.
     pub poll_cycle: bool,
-    /// A2: URBs have memory from a pool; off: memory of their own, for the life of one transfer.
+    /// A2: URBs have memory from a pool; off: each transfer allocates memory.
     pub urb_pools: bool,
-    /// A3: several packets in a bulk-out URB, and a queue of pending ones; off: one packet in a URB.
+    /// A3: several packets per bulk-out URB, and a queue of pending packets; off: one packet per URB.
     pub pending_queue: bool,
-    /// A4: a bulk-in URB goes back in the turn, when its frames have been handled; off: when it completes.
+    /// A4: a bulk-in URB is resubmitted in the turn that has handled its frames; off: when it completes.
     pub resubmit_in_cycle: bool,
-    /// A5: a frame is a unit of the budget; off: a transfer that was begun is finished.
+    /// A5: a frame is a unit of the budget; off: a started transfer is finished.
     pub frame_is_unit: bool,
 }
 
 impl Techniques {
-    /// All on.
+    /// All techniques on.
     pub const ON: Self = Self {
         poll_cycle: true,
         urb_pools: true,
@@ -31,7 +31,7 @@ impl Techniques {
         resubmit_in_cycle: true,
         frame_is_unit: true,
     };
-    /// All off.
+    /// All techniques off.
     pub const OFF: Self = Self {
         poll_cycle: false,
         urb_pools: false,
@@ -47,33 +47,33 @@ impl Default for Techniques {
     }
 }
 
-/// Settings of a port that no function has of its own.
+/// Settings of a port that are common to all functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Bulk-in URBs in flight.
+    /// Number of bulk-in URBs in flight.
     pub(crate) receive_urbs: usize,
-    /// Bulk-out URBs in flight.
+    /// Number of bulk-out URBs in flight.
     pub(crate) send_urbs: usize,
-    /// Packets that wait for a bulk-out URB, at most.
+    /// Maximum number of packets that wait for a bulk-out URB.
     pub(crate) pending: usize,
     pub(crate) receiving: Receiving,
     pub(crate) techniques: Techniques,
-    /// C3: control messages have memory of their own and go before received data; off: they share the memory of
-    /// bulk-in URBs, first come, first served.
+    /// C3: control messages have memory of their own and are handled before received data; off: they share
+    /// the memory of bulk-in URBs, in order of arrival.
     pub(crate) own_control: bool,
-    /// Gives up opening when it is set.
+    /// Cancels opening when set.
     pub(crate) cancelled: Arc<AtomicBool>,
 }
 
-/// URBs in flight that a file may ask for.
+/// Returns the number of URBs in flight, within the allowed range.
 pub(crate) fn urbs_within(wanted: Option<usize>, usual: usize) -> usize {
     wanted.unwrap_or(usual).clamp(1, 256)
 }
 
-/// Reason why a device could not be opened; `E` is that of its function.
+/// Reason why a device could not be opened; `E` is the error of its function.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError<E: core::error::Error + 'static> {
-    /// An MTU that it cannot have.
+    /// The MTU is out of range.
     #[error("an MTU of {mtu}: a {kind} port has 68 to {largest}")]
     Mtu {
         /// Requested MTU.
@@ -86,30 +86,30 @@ pub enum OpenError<E: core::error::Error + 'static> {
     /// Another driver or program has an interface of the device.
     #[error("{0}")]
     Claim(ClaimError),
-    /// The device is none that the driver knows, or does not work.
+    /// The device is unknown to the driver, or does not work.
     #[error("{place}: {error}")]
     Init {
-        /// Bus and address of the device, for people.
+        /// Bus and address of the device.
         place: String,
         /// Cause of the failure.
         error: E,
     },
-    /// The device went while it was brought up.
+    /// The device was unplugged while it was brought up.
     #[error("{place}: the adapter was unplugged, or the connection to it ended")]
     Gone {
-        /// Bus and address of the device, for people.
+        /// Bus and address of the device.
         place: String,
     },
     /// Opening was cancelled.
     #[error("opening {place} was given up, because the program ends")]
     Cancelled {
-        /// Bus and address of the device, for people.
+        /// Bus and address of the device.
         place: String,
     },
     /// No memory for URBs.
     #[error(transparent)]
     Memory(RegionError),
-    /// No file for events.
+    /// The event descriptor cannot be duplicated.
     #[error("cannot share the transport's event: {0}; raise the limit of open files")]
     Event(std::io::Error),
 }

@@ -1,4 +1,4 @@
-//! Published status of a port, to be read from any thread.
+//! Published status of a port, readable from any thread.
 
 use super::transport::Speed;
 use super::urbs::Buffers;
@@ -7,28 +7,28 @@ use polder_datapath::counters::Counter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Published status of a port, with `S` of its function.
+/// Published status of a port; `S` is the status of its function.
 #[derive(Debug, Default)]
 pub struct PortStatus<S> {
     /// Status of the function.
     pub function: S,
     connection: Mutex<Connection>,
     refresh: AtomicBool,
-    /// Bulk-in transfers.
+    /// Number of bulk-in transfers.
     pub received_transfers: Counter,
-    /// Bytes of those.
+    /// Bytes of bulk-in transfers.
     pub received_bytes: Counter,
-    /// Bulk-out transfers.
+    /// Number of bulk-out transfers.
     pub sent_transfers: Counter,
-    /// Bytes of those, headers of the transfer included.
+    /// Bytes of bulk-out transfers, transfer headers included.
     pub sent_bytes: Counter,
-    /// Bytes that those had room for.
+    /// Capacity of those bulk-out transfers in bytes.
     pub sent_room: Counter,
     /// Transfers that ended with an error of the bus or the device, or short.
     pub bad_transfers: Counter,
-    /// Bytes of bulk-in transfers in which no frames could be found.
+    /// Bytes of bulk-in transfers in which no frames were found.
     pub lost_bytes: Counter,
-    /// Control requests that failed.
+    /// Failed control requests.
     pub bad_requests: Counter,
     /// Memory of bulk-in URBs.
     pub receive_memory: UrbMemory,
@@ -40,22 +40,22 @@ pub struct PortStatus<S> {
     pub sending: Counter,
     /// Received transfers that wait for a turn. A gauge.
     pub filled: Counter,
-    /// Frames that wait in the overflow queue. A gauge.
+    /// Frames in the overflow queue. A gauge.
     pub overflow: Counter,
-    /// The most that it ever held.
+    /// Maximum of `overflow` so far.
     pub overflow_most: Counter,
-    /// Packets that wait in the pending queue. A gauge.
+    /// Packets in the pending queue. A gauge.
     pub pending: Counter,
 }
 
 /// Memory of the URBs of one direction, all gauges.
 #[derive(Debug, Default)]
 pub struct UrbMemory {
-    /// Bytes of a buffer, at most.
+    /// Maximum bytes of a buffer.
     pub bytes: Counter,
-    /// Buffers that exist.
+    /// Existing buffers.
     pub all: Counter,
-    /// URBs that no transfer uses.
+    /// Buffers that no transfer uses.
     pub free: Counter,
 }
 
@@ -71,9 +71,9 @@ impl UrbMemory {
 /// The device and its link.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
-    /// Bus and address of the device, for people.
+    /// Bus and address of the device.
     pub place: String,
-    /// The bus; `None` before the port is open.
+    /// Speed of the bus; `None` before the port is open.
     pub bus: Option<Speed>,
     /// The link.
     pub link: Link,
@@ -86,18 +86,18 @@ impl<S> PortStatus<S> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device and its link.
+    /// Returns the device and its link.
     pub fn connection(&self) -> Connection {
         self.lock().clone()
     }
 
-    /// Asks that the device's counters be read soon.
+    /// Requests a reading of the device's counters.
     pub fn refresh(&self) {
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a request may be seen late.
         self.refresh.store(true, Ordering::Relaxed);
     }
 
-    /// Mean fill of bulk-out transfers, as a part of their room.
+    /// Returns the mean fill of bulk-out transfers, as a fraction of their capacity.
     pub fn fill(&self) -> Option<f64> {
         let part = |bytes: u64| f64::from(u32::try_from(bytes >> 16).unwrap_or(u32::MAX));
         let room = part(self.sent_room.get());

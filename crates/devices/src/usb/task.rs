@@ -6,8 +6,8 @@ use core::future::Future;
 use core::pin::Pin;
 use polder_datapath::units::Nanos;
 
-/// Time for which bringing a device up may take in all. The some 200 requests of a LAN78xx may each take 50 ms, as
-/// behind a distant server, and longer when filters are set.
+/// Time limit for bringing a device up. Each of the about 200 requests of a LAN78xx may take 50 ms behind a
+/// distant server, and longer when filters are set.
 pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 
 /// Result of a task.

@@ -1,5 +1,5 @@
-//! Control tasks of a port: bringing the device up, the link, statistics, halted endpoints,
-//! putting it to rest. One task at a time, one control request at a time.
+//! Control tasks of a port: bringing the device up, the link, statistics, halted endpoints, stopping the
+//! device. One task at a time, one control request at a time.
 
 use super::control::{CONTROL_BYTES, ControlError};
 use super::function::Function;
@@ -11,11 +11,11 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
 
-/// Time for which a control request may take on the bus.
+/// Time limit for a control request on the bus.
 const CONTROL_DEADLINE: Nanos = Nanos::from_millis(2000);
 
 impl<F: Function> Core<F> {
-    /// Waits until the task that is under way has ended, the time is over, or it is `cancelled`.
+    /// Waits until the current task has ended, the time limit is over, or it is `cancelled`.
     pub(super) fn drive(&mut self, limit: Nanos, cancelled: impl Fn() -> bool) {
         let end = self.transport.now() + limit;
         self.run_task();
@@ -38,9 +38,8 @@ impl<F: Function> Core<F> {
         self.link_wanted |= now.since(self.link_looked) > LINK_PERIOD;
     }
 
-    /// Ends a control request that takes too long. When nothing else has ended meanwhile either, the device
-    /// or the server in front of it is dead: a look at the link is due every second, so that this is found
-    /// out soon whatever the traffic.
+    /// Ends a control request that takes too long. If nothing else has completed meanwhile, the device or its
+    /// server is dead: a link check is due every second, so that this is detected soon, whatever the traffic.
     fn watch_request(&mut self) {
         let now = self.transport.now();
         let Some(since) = self.control_since.filter(|&since| now > since + CONTROL_DEADLINE) else { return };
@@ -54,7 +53,7 @@ impl<F: Function> Core<F> {
         self.failed();
     }
 
-    /// Lets the task go on that is under way, or begins the next one.
+    /// Continues the current task, or starts the next one.
     pub(super) fn run_task(&mut self) {
         self.pipe.set_now(self.transport.now());
         loop {
@@ -87,7 +86,7 @@ impl<F: Function> Core<F> {
             None if self.shares_memory() => self.receive_buffers.take(CONTROL_BYTES),
             buffer => buffer,
         };
-        // With C3 off there may be none while data come.
+        // With C3 off there may be none while data arrives.
         let Some(mut buffer) = buffer else { return };
         let Some(request) = self.pipe.take_request() else { return };
         buffer.bytes_mut()[..CONTROL_BYTES].copy_from_slice(&request.data);
@@ -129,7 +128,7 @@ impl<F: Function> Core<F> {
             Err(error) => {
                 self.status.count_bad_request();
                 self.error = Some(error);
-                // A halt that cannot be cleared ends the port; anything else is tried again.
+                // A halt that cannot be cleared closes the port; other tasks are repeated.
                 if self.is_halted() {
                     self.close();
                 } else if self.found.is_some() {
@@ -146,7 +145,7 @@ impl<F: Function> Core<F> {
         self.transport.flush();
     }
 
-    /// Puts the device to rest, as far as that can be had in time.
+    /// Stops the device, within a time limit.
     pub(super) fn rest(&mut self) {
         let Some(found) = self.found.as_ref().filter(|_| !self.closed) else { return };
         let pipe = self.pipe.clone();

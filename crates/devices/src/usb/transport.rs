@@ -1,8 +1,8 @@
 //! Interface of a driver to a USB host.
 //!
-//! A [`Transport`] carries [`Urb`]s to one device and [`Completion`]s back. Three exist: the model in
-//! this process, a USB/IP connection, and a device of this machine. None of them waits, except where
-//! waiting is asked for, and all give every URB back exactly once.
+//! A [`Transport`] carries [`Urb`]s to one device and returns [`Completion`]s. There are three: a model in
+//! this process, a USB/IP connection, and a device of this machine. None of them blocks, except in
+//! [`Transport::wait`], and all return every URB exactly once.
 
 use core::time::Duration;
 use polder_buffers::Frame;
@@ -20,7 +20,7 @@ pub enum Speed {
 }
 
 impl Speed {
-    /// The largest packet of a bulk endpoint, in bytes.
+    /// Returns the maximum packet size of a bulk endpoint, in bytes.
     pub const fn bulk_packet(self) -> usize {
         match self {
             Self::High => 512,
@@ -35,7 +35,7 @@ pub(crate) const GET_DESCRIPTOR: u8 = 6;
 pub(crate) const SET_CONFIGURATION: u8 = 9;
 pub(crate) const SET_INTERFACE: u8 = 11;
 
-/// The first stage of a control transfer (USB 2.0, 9.3).
+/// The setup stage of a control transfer (USB 2.0, 9.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// Direction, type and recipient.
@@ -51,30 +51,30 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Data goes to the host.
+    /// Data is sent to the host.
     pub const IN: u8 = 0x80;
-    /// The request is the vendor's own.
+    /// The request is vendor-specific.
     pub const VENDOR: u8 = 0x40;
-    /// The request is of the interface's class.
+    /// The request is class-specific.
     pub const CLASS: u8 = 0x20;
     /// The recipient is an interface.
     pub const TO_INTERFACE: u8 = 1;
     /// The recipient is an endpoint.
     pub const TO_ENDPOINT: u8 = 2;
 
-    /// True if data goes to the host.
+    /// True if data is sent to the host.
     pub const fn is_in(self) -> bool {
         self.kind & Self::IN != 0
     }
 
-    /// The eight bytes on the bus.
+    /// Returns the eight bytes on the bus.
     pub const fn write(self) -> [u8; 8] {
         let (value, index, length) =
             (self.value.to_le_bytes(), self.index.to_le_bytes(), self.length.to_le_bytes());
         [self.kind, self.request, value[0], value[1], index[0], index[1], length[0], length[1]]
     }
 
-    /// Reads the eight bytes.
+    /// Parses the eight bytes.
     pub const fn read(bytes: [u8; 8]) -> Self {
         let [kind, request, a, b, c, d, e, f] = bytes;
         Self {
@@ -92,19 +92,19 @@ impl Setup {
 pub enum UrbBuffer {
     /// A slot of the buffer manager.
     Frame(Frame),
-    /// Memory of the system.
+    /// Memory of the allocator.
     Heap(Box<[u8]>),
-    /// Memory that the kernel's USB host controller reads and writes itself.
+    /// Memory that the kernel's USB host controller accesses itself.
     Mapped(nusb::transfer::Buffer),
 }
 
 impl UrbBuffer {
-    /// `bytes` bytes of the system's memory.
+    /// Allocates `bytes` bytes.
     pub fn heap(bytes: usize) -> Self {
         Self::Heap(vec![0; bytes].into_boxed_slice())
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -114,7 +114,7 @@ impl UrbBuffer {
         }
     }
 
-    /// All bytes, for writing.
+    /// Returns all bytes, for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
@@ -124,11 +124,11 @@ impl UrbBuffer {
         }
     }
 
-    /// Writes bytes at `at`, behind all that was written before; a fresh transfer begins at 0.
-    /// Returns where they end.
+    /// Writes bytes at `at`, after all bytes written before; a new transfer starts at 0. Returns the end
+    /// offset.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// If they do not fit.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         let end = at + bytes.len();
@@ -150,29 +150,29 @@ impl UrbBuffer {
 /// A request for one transfer.
 #[derive(Debug)]
 pub struct Urb {
-    /// The submitter's name for it.
+    /// The submitter's identifier of the URB.
     pub id: u32,
     /// The endpoint's address, direction included; 0 for control transfers of either direction.
     pub endpoint: u8,
-    /// The first stage of a control transfer.
+    /// The setup stage of a control transfer.
     pub setup: Setup,
     /// Data buffer.
     pub buffer: UrbBuffer,
-    /// Bytes to transfer, or most bytes to receive.
+    /// Bytes to send, or maximum bytes to receive.
     pub length: usize,
-    /// Polling interval of an interrupt endpoint, in microframes of 125 µs; 0 for the other endpoints.
+    /// Polling interval of an interrupt endpoint, in microframes of 125 µs; 0 for other endpoints.
     pub interval: u32,
-    /// True if a bulk-out transfer of whole packets is ended by a packet without data.
+    /// True if a bulk-out transfer that ends with a full packet is terminated by a zero-length packet.
     pub zero_packet: bool,
 }
 
 impl Urb {
-    /// A URB of an endpoint without a polling interval, and without a zero-length packet.
+    /// Creates a URB without a polling interval and without a zero-length packet.
     pub const fn new(id: u32, endpoint: u8, setup: Setup, buffer: UrbBuffer, length: usize) -> Self {
         Self { id, endpoint, setup, buffer, length, interval: 0, zero_packet: false }
     }
 
-    /// True if data goes to the host.
+    /// True if data is sent to the host.
     pub const fn is_in(&self) -> bool {
         if self.endpoint == 0 { self.setup.is_in() } else { self.endpoint & Setup::IN != 0 }
     }
@@ -181,97 +181,98 @@ impl Urb {
 /// Status of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As it should; receiving, it may be shorter than asked for.
+    /// Success; a received transfer may be shorter than requested.
     Done,
-    /// The endpoint answers STALL: it has halted, or refuses a control request.
+    /// The endpoint answers STALL: it is halted, or refuses a control request.
     Stall,
     /// The transfer was cancelled before it ended.
     Cancelled,
-    /// The device sent more than was asked for.
+    /// The device sent more than was requested.
     Babble,
-    /// Anything else went wrong on the bus.
+    /// Another error on the bus.
     Error,
     /// The device is gone.
     Gone,
 }
 
-/// A transfer that has ended.
+/// A completed transfer.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request, given back.
+    /// The request.
     pub urb: Urb,
     /// Status of the transfer.
     pub status: Status,
-    /// Bytes that were transferred. What the device says: to be checked against the buffer.
+    /// Transferred bytes as reported by the device: to be checked against the buffer.
     pub actual: usize,
 }
 
 impl Completion {
-    /// The bytes received, however long the device says that they are.
+    /// Returns the received bytes, at most the buffer's length.
     pub fn received(&self) -> &[u8] {
         let bytes = self.urb.buffer.bytes();
         &bytes[..self.actual.min(bytes.len())]
     }
 
-    /// A URB that a transport could not carry.
+    /// Returns the completion of a URB that a transport could not carry.
     pub(crate) fn gone(urb: Urb) -> Self {
         Self { urb, status: Status::Gone, actual: 0 }
     }
 }
 
-/// Error of a host that does not give an interface.
+/// Error of a host that refuses an interface.
 pub type ClaimError = Box<dyn core::error::Error + Send + Sync>;
 
-/// The way to one USB device.
+/// The connection to one USB device.
 pub trait Transport: Send {
-    /// Speed of the bus.
+    /// Returns the speed of the bus.
     fn speed(&self) -> Speed;
 
-    /// Hands a URB to the device. One that cannot be carried completes with [`Status::Gone`].
+    /// Submits a URB to the device. A URB that cannot be carried completes with [`Status::Gone`].
     fn submit(&mut self, urb: Urb);
 
-    /// Asks that all URBs of an endpoint (0 for control) end early; they complete as
-    /// [`Status::Cancelled`], or as they had already ended.
+    /// Cancels all URBs of an endpoint (0 for control); they complete as [`Status::Cancelled`], or with their
+    /// earlier status.
     fn cancel(&mut self, endpoint: u8);
 
-    /// Sends the orders that `submit` and `cancel` have gathered, where they gather.
+    /// Sends the commands that `submit` and `cancel` have buffered, if the transport buffers.
     fn flush(&mut self) {}
 
-    /// Takes the next transfer that has ended; never waits.
+    /// Takes the next completed transfer; never waits.
     fn complete(&mut self) -> Option<Completion>;
 
-    /// Waits until a transfer may have ended, at most for `limit`.
+    /// Waits until a transfer may have completed, at most for `limit`.
     fn wait(&mut self, limit: Duration);
 
-    /// Asks for an event at the next completion, then looks once more.
+    /// Requests an event at the next completion, then checks once more.
     fn arm(&mut self) -> Armed;
 
-    /// Descriptor that is readable at a completion.
+    /// Returns the descriptor that is readable at a completion.
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The time, by the clock that [`Transport::wait`] waits by.
+    /// Returns the time by the clock of [`Transport::wait`].
     fn now(&self) -> Nanos;
 
-    /// True if the device can be reached.
+    /// True if the device is unreachable.
     fn is_gone(&self) -> bool;
 
-    /// System calls made.
+    /// Returns the number of system calls so far.
     fn system_calls(&self) -> u64 {
         0
     }
 
-    /// Bus and address of the device, for people.
+    /// Bus and address of the device, as text.
     fn place(&self) -> String;
 
-    /// Takes interfaces of a configuration from their drivers, where the host has drivers.
+    /// Claims interfaces of a configuration from their drivers, if the host has drivers.
     ///
     /// # Errors
-    /// When another driver or program has one of them.
+    /// If another driver or program has one of them.
     fn claim(&mut self, _configuration: u8, _interfaces: &[u8]) -> Result<(), ClaimError> {
         Ok(())
     }
 
-    /// Memory for URBs of a bulk endpoint, if the transport has better one than the buffer manager.
+    /// Returns memory for URBs of a bulk endpoint, if the transport has better memory than the buffer
+    /// manager.
     fn allocate(&mut self, _endpoint: u8, _bytes: usize) -> Option<UrbBuffer> {
         None
     }

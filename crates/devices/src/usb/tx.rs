@@ -1,11 +1,11 @@
-//! Packets become bulk-out transfers.
+//! The transmitter: packets become bulk-out transfers.
 //!
-//! Packets are packed into a URB until it is full or nothing is left to send; a URB is never held back
-//! while one is free (A3). When none is, packets wait in the pending queue, from which every URB that
-//! comes back is filled at once, so that under load all of them leave full.
+//! Packets are packed into a URB until it is full or no packet is left; a URB is never held back while one is
+//! free (A3). If none is free, packets wait in the pending queue, from which every returned URB is filled at
+//! once, so that under load all URBs are full.
 //!
-//! A packet is transmitted when its URB has ended and the device has taken the packet's last byte. Packets
-//! of transfers that failed, ended short or were cancelled are drops.
+//! A packet is transmitted when its URB has ended and the device has taken the packet's last byte. Packets of
+//! transfers that failed, ended short or were cancelled are drops.
 
 use super::function::{Function, Writer as _};
 use super::port::Core;
@@ -97,12 +97,12 @@ impl<F: Function> Core<F> {
     }
 }
 
-/// The sending end of a port.
+/// The transmitting end of a port.
 pub(crate) struct UsbTx<F: Function> {
     core: SharedCore<F>,
-    /// The longest frame, in bytes, FCS excluded.
+    /// Maximum frame length in bytes, FCS excluded.
     longest: usize,
-    /// The packet memory, once a packet has come.
+    /// The packet memory, known after the first packet.
     region: Option<NonZeroU16>,
     counters: Arc<QueueCounters>,
 }
@@ -129,7 +129,7 @@ impl<F: Function> UsbTx<F> {
         core.sending.pending.push_back(packet);
     }
 
-    /// Reason why a packet cannot be sent; completes what the device would not.
+    /// Completes offloads that the device lacks; returns the reason why a packet cannot be sent, as an error.
     fn prepare(&self, packet: &mut Packet, core: &Core<F>) -> Result<(), DropReason> {
         if packet.len() > self.longest {
             return Err(DropReason::TxTooLong);
@@ -165,7 +165,7 @@ impl<F: Function> TxQueue for UsbTx<F> {
         core.show_pending();
     }
 
-    /// Packets are copied into URBs, so their frames come home when they leave the pending queue.
+    /// Packets are copied into URBs, so their frames are freed when they leave the pending queue.
     fn reclaim(&mut self, pool: &mut Pool) -> Turn {
         let mut core = self.core.lock();
         core.service(pool);
@@ -180,7 +180,7 @@ impl<F: Function> TxQueue for UsbTx<F> {
         u32::try_from(self.core.lock().sending.held()).unwrap_or(u32::MAX)
     }
 
-    /// URBs have memory of their own, so these are the frames of packets that wait for one.
+    /// URBs have memory of their own, so only frames of pending packets count.
     fn posted(&self) -> u32 {
         let Some(region) = self.region else { return 0 };
         let core = self.core.lock();

@@ -3,27 +3,27 @@
 use super::transport::{Transport, UrbBuffer};
 use polder_buffers::{Pool, Region, RegionError, RegionOptions};
 
-/// Smallest memory of a URB.
+/// Minimum memory of a URB in bytes.
 const SHORTEST: u32 = 2048;
 
 /// Source of the URBs' memory.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    /// The pool, unless A2 is off: then every URB has memory of its own, for its life.
+    /// The pool; `None` with A2 off, when each URB has memory of its own.
     pool: Option<Pool>,
-    /// Memory that came from the transport and is not in use; then there is no pool.
+    /// Unused memory from the transport; then there is no pool.
     mapped: Vec<UrbBuffer>,
     is_mapped: bool,
-    /// True if the system's memory serves when the pool's is in use.
+    /// True if memory is allocated when the pool is empty.
     grows: bool,
     bytes: usize,
-    /// Buffers that exist, and those of them that no transfer uses.
+    /// Number of existing buffers, and of buffers that no transfer uses.
     all: usize,
     free: usize,
 }
 
 impl Buffers {
-    /// Memory for `count` URBs of `bytes`.
+    /// Creates memory for `count` URBs of `bytes`.
     pub(super) fn new(bytes: usize, count: usize, pooled: bool) -> Result<Self, RegionError> {
         let mut buffers =
             Self { pool: None, mapped: Vec::new(), is_mapped: false, grows: false, bytes, all: 0, free: 0 };
@@ -38,12 +38,12 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// The same, with the system's memory when the pool's is in use, if `grows`.
+    /// Sets if memory is allocated when the pool is empty.
     pub(super) fn growing(self, grows: bool) -> Self {
         Self { grows, ..self }
     }
 
-    /// Takes memory of the transport in place of the pool's, if it has any.
+    /// Uses memory of the transport instead of the pool's, if it has any.
     pub(super) fn map(&mut self, transport: &mut dyn Transport, endpoint: u8, count: usize) {
         if self.pool.is_none() {
             return;
@@ -57,7 +57,7 @@ impl Buffers {
         }
     }
 
-    /// Memory for one URB that transfers `wanted` bytes; `None` when all is in use.
+    /// Returns memory for one URB that transfers `wanted` bytes; `None` if all is in use.
     pub(super) fn take(&mut self, wanted: usize) -> Option<UrbBuffer> {
         let buffer = match &mut self.pool {
             Some(pool) => pool.take().map(UrbBuffer::Frame),
@@ -66,7 +66,7 @@ impl Buffers {
         if buffer.is_some() {
             self.free -= 1;
         } else if self.grows || !self.reuses() {
-            // Memory of its own begins here, and ends in `give`.
+            // Separately allocated memory lives from here until `give`.
             self.all += 1;
             return Some(UrbBuffer::heap(wanted.min(self.bytes)));
         }
@@ -86,12 +86,12 @@ impl Buffers {
         self.free += 1;
     }
 
-    /// Buffers that exist, and those of them that no transfer uses.
+    /// Returns the number of existing buffers, and of unused buffers.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.all, self.free)
     }
 
-    /// True if the same memory serves the next URB.
+    /// True if buffers are reused.
     pub(super) fn reuses(&self) -> bool {
         self.pool.is_some() || self.is_mapped
     }
@@ -101,19 +101,19 @@ impl Buffers {
         self.pool.is_some() && self.bytes >= bytes
     }
 
-    /// Bytes of each URB.
+    /// Returns the bytes of each URB.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// First bit of a URB's place in its name.
+/// First bit of the place in a URB's identifier.
 const PLACE_SHIFT: u32 = 2;
 
-/// Bits of a URB's kind in its name.
+/// Bits of the kind in a URB's identifier.
 const KIND_MASK: u32 = (1 << PLACE_SHIFT) - 1;
 
-/// The kind of a URB, in the lower bits of its name.
+/// The kind of a URB, in the lower bits of its identifier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Control,
@@ -132,12 +132,12 @@ impl Kind {
         }
     }
 
-    /// The name of the URB in `place`.
+    /// Returns the identifier of the URB in `place`.
     pub(super) fn at(self, place: usize) -> u32 {
         self.id() | u32::try_from(place).unwrap_or(0) << PLACE_SHIFT
     }
 
-    /// The place of a URB.
+    /// Returns the place of a URB.
     pub(super) const fn place(id: u32) -> usize {
         (id >> PLACE_SHIFT) as usize
     }

@@ -1,8 +1,8 @@
-//! A device of this machine, through the kernel's usbfs, as a transport.
+//! A transport to a device of this machine, through the kernel's usbfs.
 //!
-//! The library `nusb` submits and collects; whoever it wakes, on a thread of its own, rings our event.
-//! Memory of bulk URBs is the kernel's, where it gives it, so that the host controller reads and writes
-//! it without a copy. A kernel driver that holds the device is asked to let go of it.
+//! The library `nusb` submits and collects transfers; its thread signals our event. The kernel provides the
+//! memory of bulk URBs if it can, so that the host controller accesses it without a copy. A kernel driver
+//! that has the device is detached.
 
 pub use super::devices::{Access, Device, UsbError, devices};
 use super::devices::{describe, list, place, speed};
@@ -29,16 +29,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// Time for which a control request may take before the kernel gives it up.
+/// Time limit for a control request in the kernel.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Name of a transfer without data, which ends the one in front of it; no URB of the driver has it.
+/// Identifier of a zero-length packet's transfer; no URB of the driver has it.
 const ZERO_PACKET: u32 = u32::MAX;
 
-/// Rings our event when a transfer has ended.
+/// Signals our event when a transfer has completed.
 #[derive(Debug)]
 struct Ringer {
     event: OwnedFd,
-    /// True if a ring is on its way; another one would be a wasted system call.
+    /// True if a signal is pending; another one would be a needless system call.
     rung: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl Wake for Ringer {
 type Answer = Result<Vec<u8>, TransferError>;
 type Request = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// Names and lengths of URBs that `nusb` has, in the order in which they end.
+/// Identifiers and lengths of URBs in `nusb`, in order of completion.
 type InFlight = VecDeque<(u32, usize)>;
 
 /// An endpoint of a claimed interface.
@@ -93,10 +93,10 @@ impl core::fmt::Debug for Usbfs {
 }
 
 impl Usbfs {
-    /// Opens the device at a port (`1-1.4`); its interfaces are claimed by [`Transport::claim`].
+    /// Opens the device at a port (`1-1.4`); [`Transport::claim`] claims its interfaces.
     ///
     /// # Errors
-    /// [`UsbError`] says what to do next.
+    /// [`UsbError`], whose text names the remedy.
     pub fn open(at: &str) -> Result<Self, UsbError> {
         let found = list()?.find(|info| place(info) == at);
         let info = found.ok_or_else(|| UsbError::Missing(at.to_owned()))?;
@@ -120,7 +120,7 @@ impl Usbfs {
         })
     }
 
-    /// The endpoint of an address, in the alternate setting that its interface has.
+    /// Returns the endpoint of an address, in its interface's current alternate setting.
     fn endpoint(&mut self, address: u8) -> Option<&mut Open> {
         if let Some(at) = self.endpoints.iter().position(|open| open.address == address) {
             return self.endpoints.get_mut(at);
@@ -130,7 +130,7 @@ impl Usbfs {
         self.endpoints.last_mut()
     }
 
-    /// Selects an alternate setting. Endpoints of the former one must be idle.
+    /// Selects an alternate setting. Endpoints of the former setting must be idle.
     fn set_interface(&mut self, urb: Urb, number: u16, setting: u16) {
         let Self { interfaces, endpoints, .. } = self;
         let found = interfaces.iter().find(|interface| u16::from(interface.interface_number()) == number);
@@ -142,11 +142,11 @@ impl Usbfs {
         self.done.push_back(Completion { urb, status, actual: 0 });
     }
 
-    /// Takes rings back, so that the next one is heard.
+    /// Clears pending signals, so that the next one is noticed.
     fn quiet(&self) {
-        // AcqRel pairs with the swap in `Ringer::wake`: what was done before a ring is seen after it.
+        // AcqRel pairs with the swap in `Ringer::wake`: work before a signal is visible after it.
         if self.ringer.rung.swap(false, Ordering::AcqRel) {
-            // Nothing to read is as quiet.
+            // An empty read is as good.
             let _ = rustix::io::read(&self.ringer.event, &mut [0; 8]);
         }
     }
@@ -197,7 +197,7 @@ impl Usbfs {
         self.request = Some((urb, future));
     }
 
-    /// The kernel keeps a state of its own for a halted endpoint.
+    /// Clears a halt through the kernel, which has a halt state of its own.
     fn clear_halt(&mut self, urb: Urb, endpoint: u16) {
         let open = u8::try_from(endpoint).ok().and_then(|address| self.endpoint(address));
         let result = open.map(|open| match &mut open.endpoint {
@@ -210,7 +210,7 @@ impl Usbfs {
     }
 }
 
-/// True if the alternate setting that an interface has now has an endpoint of that address.
+/// True if an interface's current alternate setting has an endpoint of that address.
 fn has_endpoint(interface: &nusb::Interface, address: u8) -> bool {
     let descriptor = interface.descriptor();
     descriptor.is_some_and(|one| one.endpoints().any(|endpoint| endpoint.address() == address))
@@ -240,7 +240,7 @@ const fn recipient(kind: u8) -> Recipient {
     }
 }
 
-/// Takes the transfers of an endpoint that have ended.
+/// Takes the completed transfers of an endpoint.
 fn take_ended<Kind: BulkOrInterrupt, Direction: EndpointDirection>(
     endpoint: &mut Endpoint<Kind, Direction>,
     names: &mut InFlight,
@@ -257,7 +257,7 @@ fn take_ended<Kind: BulkOrInterrupt, Direction: EndpointDirection>(
     }
 }
 
-/// A buffer of `nusb` for a URB to the host.
+/// Returns a buffer of `nusb` for a URB to the host.
 fn buffer_in(buffer: UrbBuffer, length: usize) -> Buffer {
     let mut buffer = match buffer {
         UrbBuffer::Mapped(buffer) => buffer,
@@ -267,7 +267,7 @@ fn buffer_in(buffer: UrbBuffer, length: usize) -> Buffer {
     buffer
 }
 
-/// A buffer of `nusb` with the data of a URB to the device.
+/// Returns a buffer of `nusb` with the data of a URB to the device.
 fn buffer_out(buffer: UrbBuffer, length: usize) -> Buffer {
     match buffer {
         UrbBuffer::Mapped(buffer) => buffer,
@@ -394,14 +394,14 @@ impl Transport for Usbfs {
     fn wait(&mut self, limit: Duration) {
         if self.arm() == Armed::Waiting {
             let mut look = [PollFd::new(&self.ringer.event, PollFlags::IN)];
-            // Woken or not: the caller looks.
+            // Woken or not, the caller checks.
             let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
         }
     }
 
     fn arm(&mut self) -> Armed {
         if self.done.is_empty() {
-            // Looking leaves the waker with everything that has not ended.
+            // Collecting leaves the waker registered with all pending transfers.
             self.collect();
         }
         if self.done.is_empty() && !self.gone { Armed::Waiting } else { Armed::Raced }

@@ -1,6 +1,7 @@
 //! Authentication of control packets by keyed SHA1. Source: RFC 5880, 4.4 and 6.7.4.
 //!
-//! Sequence numbers refuse what was recorded: the meticulous form counts every packet, so that none is accepted twice.
+//! Sequence numbers prevent replays: with the meticulous type each packet has a new number, so none is
+//! accepted twice.
 
 use super::packet::Packet;
 use polder_datapath::units::Nanos;
@@ -8,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 use std::fmt;
 
-/// Octets of a hash, and of a key, behind which zeros stand.
+/// Length of a hash, and of a zero-padded key, in bytes.
 const HASH: usize = 20;
-/// Octets of the authentication section.
+/// Length of the authentication section in bytes.
 const SECTION: usize = 8 + HASH;
-/// Place of the hash in a packet.
+/// Offset of the hash in a packet.
 const HASH_AT: usize = Packet::LENGTH + SECTION - HASH;
-/// Octets of an authenticated packet.
+/// Length of an authenticated packet in bytes.
 pub const SEALED_LENGTH: usize = Packet::LENGTH + SECTION;
 
 /// Form of the authentication.
@@ -37,7 +38,7 @@ impl AuthenticationType {
     }
 }
 
-/// Key of the packets of a session.
+/// Key of a session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
     id: u8,
@@ -45,10 +46,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// Octets of the longest secret.
+    /// Maximum length of a secret in bytes.
     pub const LONGEST: usize = HASH;
 
-    /// Key with that number on the wire; `None` if the secret is empty or longer than [`Key::LONGEST`].
+    /// Key with an id; `None` if the secret is empty or longer than [`Key::LONGEST`].
     pub fn new(id: u8, secret: &[u8]) -> Option<Self> {
         let mut padded = [0; HASH];
         padded.get_mut(..secret.len())?.copy_from_slice(secret);
@@ -64,55 +65,55 @@ impl Key {
     }
 }
 
-/// Secrets are in no log.
+/// Prints the id without the secret.
 impl fmt::Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Key {}", self.id)
     }
 }
 
-/// Sequence numbers of a session for another process.
+/// Sequence numbers of a session, for a successor process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceNumbers {
-    /// Number of the last packet that was sent.
+    /// Number of the last packet sent.
     pub sent: u32,
-    /// Number of the last packet that was accepted, while it is known.
+    /// Number of the last packet accepted; `None` if unknown.
     pub received: Option<u32>,
 }
 
-/// Keys and sequence numbers of one end of a session.
+/// Keys and sequence numbers of the local end of a session.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     kind: AuthenticationType,
     keys: Vec<Key>,
     numbers: SequenceNumbers,
-    /// Time at which the received number is known no more.
+    /// Time until which the received number is valid.
     until: Nanos,
 }
 
 impl Authentication {
-    /// Authentication whose first packet has the number behind `numbers`. Packets are sent with the first key, and accepted
-    /// with any.
+    /// Authentication that continues after `numbers`. The first key is used for sending; all keys are
+    /// accepted.
     pub fn new(kind: AuthenticationType, keys: Vec<Key>, numbers: SequenceNumbers, until: Nanos) -> Self {
         Self { kind, keys, numbers, until }
     }
 
-    /// Takes other keys, or another form, from here on.
+    /// Replaces the type and the keys.
     pub fn set(&mut self, kind: AuthenticationType, keys: &[Key]) {
         self.kind = kind;
         self.keys.clear();
         self.keys.extend_from_slice(keys);
     }
 
-    /// Sequence numbers as they are.
+    /// Current sequence numbers.
     pub fn numbers(&self) -> SequenceNumbers {
         self.numbers
     }
 
-    /// The authenticated packet; `None` without a key.
+    /// Adds the authentication section to a packet; `None` without a key.
     pub fn seal(&mut self, packet: &Packet) -> Option<[u8; SEALED_LENGTH]> {
         let key = self.keys.first()?;
-        // Both forms: a packet of the plain form may have the number of the one before, and need not.
+        // Also for the plain type, which may repeat a number but need not.
         self.numbers.sent = self.numbers.sent.wrapping_add(1);
         let mut octets = [0; SEALED_LENGTH];
         let (head, section) = octets.split_at_mut(Packet::LENGTH);
@@ -126,7 +127,7 @@ impl Authentication {
         Some(octets)
     }
 
-    /// Sequence number of a packet from an end that has a key, and not one that was recorded; else `None`.
+    /// Sequence number of a valid packet; `None` for a wrong key, hash or sequence number.
     pub fn verify(&self, octets: &[u8], now: Nanos) -> Option<u32> {
         let octets: &[u8; SEALED_LENGTH] = octets.first_chunk()?;
         let [flags, multiplier, whole] = [octets[1], octets[2], octets[3]];
@@ -137,12 +138,12 @@ impl Authentication {
         let number = u32::from_be_bytes([a, b, c, d]);
         self.is_next(number, multiplier, now).then_some(())?;
         let pairs = key.hash(octets).into_iter().zip(octets[HASH_AT..].iter());
-        // All octets are looked at, wherever they differ.
+        // All bytes are compared, in constant time.
         let differing = pairs.fold(0, |differing, (ours, theirs)| differing | (ours ^ theirs));
         (differing == 0).then_some(number)
     }
 
-    /// Takes note of a packet that was accepted. Its number is known until `until`.
+    /// Records the number of an accepted packet, valid until `until`.
     pub fn note(&mut self, number: u32, until: Nanos) {
         (self.numbers.received, self.until) = (Some(number), until);
     }
@@ -154,7 +155,7 @@ impl Authentication {
     }
 }
 
-/// Lengths of a packet's parts, which fit into an octet.
+/// Converts the length of a packet's part, which fits in a byte.
 const fn length(octets: usize) -> u8 {
     octets.to_le_bytes()[0]
 }

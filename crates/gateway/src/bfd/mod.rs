@@ -1,16 +1,16 @@
 //! Bidirectional Forwarding Detection (RFC 5880), asynchronous mode without echo: the packet and one session.
 //!
-//! Both are pure: time and randomness are arguments. Sockets and the thread that waits are
-//! [`runtime::liveness`](crate::runtime::liveness)'s.
+//! Both are pure: time and randomness are arguments. Sockets and the thread are in
+//! [`runtime::liveness`](crate::runtime::liveness).
 //!
 //! ```text
-//! packet          24 octets, read and written
-//! authentication  keyed SHA1 behind them, and sequence numbers
+//! packet          24 bytes, parsed and built
+//! authentication  keyed SHA1 after them, and sequence numbers
 //! session         states, timers, poll sequence
 //! ```
 //!
-//! Not supported: echo, demand mode of this end (that of the other end is obeyed), authentication by password and by MD5;
-//! packets that have these are refused.
+//! Not supported: echo, demand mode of the local end (the remote end may use it), authentication by password and by MD5;
+//! packets with these are discarded.
 
 mod authentication;
 mod packet;
@@ -20,11 +20,11 @@ pub use authentication::{Authentication, AuthenticationType, Key, SEALED_LENGTH,
 pub use packet::{Diagnostic, Malformed, Packet, State};
 pub use session::{Handed, Refused, Session, Settings};
 
-/// UDP port of control packets over one hop (RFC 5881, 4).
+/// UDP port of single-hop control packets (RFC 5881, 4).
 pub const SINGLE_HOP_PORT: u16 = 3784;
-/// UDP port of control packets over several hops (RFC 5883, 5).
+/// UDP port of multihop control packets (RFC 5883, 5).
 pub const MULTIHOP_PORT: u16 = 4784;
 /// Source ports of control packets (RFC 5881, 4).
 pub const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
-/// TTL of control packets as they are sent, and as they arrive over one hop (RFC 5881, 5; RFC 5082).
+/// TTL of sent control packets, and of received single-hop ones (RFC 5881, 5; RFC 5082).
 pub const TTL: u8 = 255;

@@ -1,4 +1,4 @@
-//! The control packet. Source: RFC 5880, 4.1.
+//! The BFD control packet. Source: RFC 5880, 4.1.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,21 +7,21 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Switched off by an operator.
+    /// Disabled by an operator.
     AdminDown,
-    /// Nothing is heard, or the other end hears nothing.
+    /// No packets are received, or the remote end receives none.
     #[default]
     Down,
-    /// The other end is heard, and does not hear this one yet.
+    /// Packets are received, and the remote end does not receive this end's yet.
     Init,
-    /// Both ends hear each other.
+    /// Both ends receive each other's packets.
     Up,
 }
 
 impl State {
     const ALL: [Self; 4] = [Self::AdminDown, Self::Down, Self::Init, Self::Up];
 
-    /// The state in words.
+    /// Name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::AdminDown => "admin down",
@@ -32,18 +32,18 @@ impl State {
     }
 }
 
-/// Reason of the last change of a session's state, by its code.
+/// Diagnostic code: the reason of a session's last change of state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic(pub u8);
 
 impl Diagnostic {
     /// No diagnostic.
     pub const NONE: Self = Self(0);
-    /// Nothing was heard for the detection time.
+    /// No packet was received for the detection time.
     pub const TIME_EXPIRED: Self = Self(1);
-    /// The other end says that it is down.
+    /// The remote end has reported Down.
     pub const NEIGHBOR_DOWN: Self = Self(3);
-    /// Switched off by an operator.
+    /// Disabled by an operator.
     pub const ADMIN_DOWN: Self = Self(7);
 }
 
@@ -64,48 +64,48 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A control packet without its authentication. Times are in microseconds, as on the wire.
+/// A control packet without its authentication. Times are in microseconds, as in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Packet {
-    /// Reason of the sender's last change of state.
+    /// Diagnostic of the sender's last change of state.
     pub diagnostic: Diagnostic,
     /// State of the sender's session.
     pub state: State,
-    /// True if the sender wants an answer.
+    /// True if the sender wants a packet with the Final bit.
     pub poll: bool,
-    /// True if it is that answer.
+    /// True if this packet answers a poll.
     pub is_final: bool,
-    /// True if control plane and forwarding of the sender fail apart.
+    /// True if the sender's BFD is independent of its control plane.
     pub control_plane_independent: bool,
     /// True if an authentication section follows.
     pub is_authenticated: bool,
-    /// True if the sender wants no periodic packets while both are up.
+    /// True if the sender wants no periodic packets while both ends are up.
     pub demand: bool,
     /// Detection multiplier.
     pub multiplier: u8,
     /// Discriminator of the sender.
     pub my_discriminator: u32,
-    /// Discriminator that the sender has heard; 0 before.
+    /// Discriminator of the receiver, as far as the sender knows it; otherwise 0.
     pub your_discriminator: u32,
-    /// Interval at which the sender would like to send.
+    /// Desired minimum transmit interval of the sender.
     pub desired_min_tx: u32,
-    /// Interval at which the sender can receive; 0 if it wants no periodic packets.
+    /// Required minimum receive interval of the sender; 0 if it wants no periodic packets.
     pub required_min_rx: u32,
-    /// Interval at which the sender can receive echo packets; 0 for never.
+    /// Required minimum interval of echo packets; 0 if the sender accepts none.
     pub required_min_echo_rx: u32,
 }
 
-/// Reason why octets are no control packet that could be taken. Source: RFC 5880, 6.8.6.
+/// Reason for discarding a packet. Source: RFC 5880, 6.8.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Fewer octets than the shortest packet, or than it says.
+    /// The packet is shorter than the minimum, or than its length field.
     #[error("too short")]
     Short,
     /// A version other than 1.
     #[error("version other than 1")]
     Version,
-    /// The bit for multipoint is set.
+    /// The multipoint bit is set.
     #[error("multipoint")]
     Multipoint,
     /// A detection multiplier of 0.
@@ -117,10 +117,10 @@ pub enum Malformed {
 }
 
 impl Packet {
-    /// Number of octets.
+    /// Length of a packet without authentication, in bytes.
     pub const LENGTH: usize = 24;
     const VERSION: u8 = 1;
-    /// Type and length of an authentication section.
+    /// Minimum length of an authentication section in bytes: type and length.
     const LEAST_SECTION: usize = 2;
     const POLL: u8 = 1 << 5;
     const FINAL: u8 = 1 << 4;
@@ -129,10 +129,10 @@ impl Packet {
     const DEMAND: u8 = 1 << 1;
     const MULTIPOINT: u8 = 1;
 
-    /// Reads a packet; what stands behind its length is ignored.
+    /// Parses a packet; bytes after its length are ignored.
     ///
     /// # Errors
-    /// When it is to be discarded whatever session it is for.
+    /// When it must be discarded for any session.
     pub fn read(octets: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; Self::LENGTH] = octets.first_chunk().ok_or(Malformed::Short)?;
         let [first, flags, multiplier, length, ..] = *header;
@@ -173,7 +173,7 @@ impl Packet {
         })
     }
 
-    /// The packet as it is sent without authentication.
+    /// Bytes of the packet without authentication.
     pub fn write(&self) -> [u8; Self::LENGTH] {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let state = State::ALL.iter().position(|state| *state == self.state).unwrap_or_default();

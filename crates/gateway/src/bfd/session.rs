@@ -1,54 +1,54 @@
-//! One session: states, detection, intervals and the poll sequence. Source: RFC 5880, 6.8.
+//! A BFD session: states, detection, intervals and the poll sequence. Source: RFC 5880, 6.8.
 //!
-//! In: packets and the time. Out: packets that are due, and changes of state. The session has no clock: its owner
-//! asks for [`Session::next_deadline`] and calls [`Session::expire`] and [`Session::transmit`] then.
+//! Input: packets and the time. Output: due packets and changes of state. The session has no clock: its owner
+//! calls [`Session::expire`] and [`Session::transmit`] at [`Session::next_deadline`].
 
 use super::packet::{Diagnostic, Packet, State};
 use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Interval below which nothing is sent unless the session is up (RFC 5880, 6.8.3).
+/// Minimum transmit interval while the session is not up (RFC 5880, 6.8.3).
 const SLOW: Nanos = Nanos::SECOND;
-/// Interval at which the other end is taken to receive before it has said so: 1 µs (RFC 5880, 6.8.1).
+/// Assumed minimum receive interval of the remote end before its first packet: 1 µs (RFC 5880, 6.8.1).
 const UNHEARD_MIN_RX: Nanos = Nanos(1000);
 
-/// Values of a session that an operator gives.
+/// Configured values of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Interval at which packets are sent and expected while the session is up.
+    /// Transmit and receive interval while the session is up.
     pub interval: Nanos,
-    /// Detection multiplier: packets that may be lost in a row, and one.
+    /// Detection multiplier: one more than the packets that may be lost in a row.
     pub multiplier: u8,
 }
 
-/// Reason why a packet is not for a session that it was found for.
+/// Reason why a packet does not belong to the session that it was matched with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It knows no discriminator, although its sender says that it hears this end.
+    /// Its "your discriminator" is 0 although its sender's state is Init or Up.
     #[error("no discriminator of this end, although the sender is not down")]
     NoDiscriminator,
-    /// It has the discriminator of another session.
+    /// Its "your discriminator" belongs to another session.
     #[error("discriminator of another session")]
     OtherDiscriminator,
 }
 
-/// State of a session for another process, which goes on with it.
+/// State of a session for a successor process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handed {
-    /// State of this end.
+    /// Local state.
     pub state: State,
-    /// Reason of its last change.
+    /// Diagnostic of the last change.
     pub diagnostic: Diagnostic,
-    /// Time of that, in nanoseconds of the gateway's clock.
+    /// Time of the last change, in nanoseconds of the gateway's clock.
     pub changed_at: u64,
-    /// True if it has been up since it began.
+    /// True if the session has been up.
     pub has_been_up: bool,
-    /// The other end, by a packet that it might have sent to this one.
+    /// State of the remote end, as a packet that it could have sent.
     pub remote: Packet,
 }
 
-/// One end of a session. Names of fields are those of RFC 5880, 6.8.1, where it has them.
+/// The local end of a session. Fields are named as in RFC 5880, 6.8.1, where possible.
 #[derive(Clone, Debug)]
 pub struct Session {
     settings: Settings,
@@ -58,25 +58,25 @@ pub struct Session {
     changed_at: Nanos,
     has_been_up: bool,
     remote: Remote,
-    /// Interval that packets carry; slow while the session is not up.
+    /// Desired transmit interval in packets; at least a second while the session is not up.
     desired_min_tx: Nanos,
     required_min_rx: Nanos,
-    /// Intervals that hold until the poll sequence has ended.
+    /// Old intervals that apply until the poll sequence has ended.
     held_tx: Option<Nanos>,
     held_rx: Option<Nanos>,
-    /// True while a poll sequence of this end is under way.
+    /// True during a poll sequence of the local end.
     is_polling: bool,
     /// True if an answer to a poll is due.
     owes_final: bool,
-    /// True if what a packet says has changed since one was sent.
+    /// True if the packet's content has changed since the last one was sent.
     has_news: bool,
     heard_at: Option<Nanos>,
     sent_at: Option<Nanos>,
-    /// Part of the interval by which the next packet is early, in 256ths of the largest.
+    /// Random part by which the next packet is early, in 256ths of the maximum.
     jitter: u8,
 }
 
-/// The other end as its last packet described it.
+/// State of the remote end, from its last packet.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
     discriminator: u32,
@@ -113,7 +113,7 @@ impl Remote {
 }
 
 impl Session {
-    /// A session that begins, under a discriminator that is not 0 and no other session's.
+    /// Creates a session with a unique discriminator other than 0.
     pub fn new(settings: Settings, local_discriminator: u32, now: Nanos) -> Self {
         Self {
             settings,
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// A session that another process has had. Silence counts from `now` on: what came before was not for this process.
+    /// Resumes a session of a predecessor process. Its detection time starts at `now`.
     pub fn resumed(settings: Settings, handed: &Handed, now: Nanos) -> Self {
         let Handed { state, diagnostic, changed_at, has_been_up, remote } = handed;
         let mut session = Self::new(settings, remote.your_discriminator, now);
@@ -148,7 +148,7 @@ impl Session {
         session
     }
 
-    /// Its state for another process.
+    /// State for a successor process.
     pub fn handed(&self) -> Handed {
         let remote = Packet {
             diagnostic: self.remote.diagnostic,
@@ -165,43 +165,43 @@ impl Session {
         Handed { state, diagnostic, changed_at: changed_at.0, has_been_up, remote }
     }
 
-    /// Its state.
+    /// Local state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Reason of its last change.
+    /// Diagnostic of the last local change.
     pub fn diagnostic(&self) -> Diagnostic {
         self.diagnostic
     }
 
-    /// State of the other end, as that says, and its reason.
+    /// State and diagnostic of the remote end, as last received.
     pub fn remote_state(&self) -> (State, Diagnostic) {
         (self.remote.state, self.remote.diagnostic)
     }
 
-    /// Discriminators of this end and of the other one, which is 0 while it is not known.
+    /// Local and remote discriminator; the remote one is 0 while it is unknown.
     pub fn discriminators(&self) -> (u32, u32) {
         (self.local_discriminator, self.remote.discriminator)
     }
 
-    /// Time of the last change of state, or of the beginning.
+    /// Time of the last change of state, or of the creation.
     pub fn changed_at(&self) -> Nanos {
         self.changed_at
     }
 
-    /// True if it has been up since it began.
+    /// True if the session has been up.
     pub fn has_been_up(&self) -> bool {
         self.has_been_up
     }
 
-    /// Time at which a packet was last accepted.
+    /// Time of the last accepted packet.
     pub fn heard_at(&self) -> Option<Nanos> {
         self.heard_at
     }
 
-    /// Changes what the operator gives. While the session is up the other end is told by a poll sequence, and until that
-    /// has ended nothing gets slower to be sent or sooner to be missed (RFC 5880, 6.8.3).
+    /// Changes the settings. While the session is up, a poll sequence tells the remote end, and until it has
+    /// ended, no interval gets slower to send or shorter to detect (RFC 5880, 6.8.3).
     pub fn set(&mut self, settings: Settings) {
         if settings == self.settings {
             return;
@@ -210,15 +210,15 @@ impl Session {
         self.take_intervals();
     }
 
-    /// Switches the session off (RFC 5880, 6.8.16). The next packet says so.
+    /// Disables the session (RFC 5880, 6.8.16). The next packet says AdminDown.
     pub fn disable(&mut self, now: Nanos) {
         self.change(State::AdminDown, Diagnostic::ADMIN_DOWN, now);
     }
 
-    /// Takes a packet. Returns true if the state has changed.
+    /// Handles a packet. Returns true if the state has changed.
     ///
     /// # Errors
-    /// When it is not for this session.
+    /// When it does not belong to this session.
     pub fn receive(&mut self, packet: &Packet, now: Nanos) -> Result<bool, Refused> {
         match packet.your_discriminator {
             0 if matches!(packet.state, State::Init | State::Up) => return Err(Refused::NoDiscriminator),
@@ -242,7 +242,7 @@ impl Session {
         Ok(self.state != before)
     }
 
-    /// Notices that nothing was heard for too long. Returns true if the state has changed.
+    /// Checks the detection time. Returns true if the state has changed.
     pub fn expire(&mut self, now: Nanos) -> bool {
         if self.detect_at().is_none_or(|at| now < at) {
             return false;
@@ -257,10 +257,10 @@ impl Session {
         }
     }
 
-    /// The packet that is due, if one is. `random` decides how early the next one is.
+    /// The packet that is due, if any. `random` decides how early the next one is.
     pub fn transmit(&mut self, now: Nanos, random: u8) -> Option<Packet> {
         if self.owes_final {
-            // An answer is no periodic packet: the timer goes on (RFC 5880, 6.8.7).
+            // An answer to a poll does not affect the periodic timer (RFC 5880, 6.8.7).
             self.owes_final = false;
             return Some(Packet { poll: false, is_final: true, ..self.packet() });
         }
@@ -279,7 +279,7 @@ impl Session {
         self.send_at().into_iter().chain(self.detect_at()).min()
     }
 
-    /// Time without a packet after which the other end is taken to be gone (RFC 5880, 6.8.4); `None` before the first.
+    /// Detection time (RFC 5880, 6.8.4); `None` before the first packet.
     pub fn detection_time(&self) -> Option<Nanos> {
         let required = self.held_rx.unwrap_or(self.required_min_rx);
         let interval = required.max(self.remote.desired_min_tx);
@@ -290,10 +290,10 @@ impl Session {
         Some(self.heard_at? + self.detection_time()?)
     }
 
-    /// Time of the next packet (RFC 5880, 6.8.7); `None` if the other end wants none.
+    /// Time of the next packet (RFC 5880, 6.8.7); `None` if the remote end wants none.
     fn send_at(&self) -> Option<Nanos> {
         let is_demanded = self.remote.demand && self.state == State::Up && self.remote.state == State::Up;
-        // A change is told also where periodic packets are not wanted, and a poll is repeated.
+        // Changes are sent even if the remote end wants no periodic packets, and a poll is repeated.
         if self.remote.min_rx == Nanos(0) || is_demanded && !self.is_polling {
             return self.has_news.then(|| self.sent_at.unwrap_or_default());
         }
@@ -301,7 +301,8 @@ impl Session {
         Some(sent_at + self.pause())
     }
 
-    /// Pause between two packets: the interval less 0 to 25 %, and less 10 to 25 % where one lost packet is noticed.
+    /// Time between two packets: the interval less 0 to 25 %, or less 10 to 25 % with a detection multiplier
+    /// of 1.
     fn pause(&self) -> Nanos {
         let desired = self.held_tx.unwrap_or(self.desired_min_tx);
         let interval = desired.max(self.remote.min_rx).0;
@@ -316,7 +317,7 @@ impl Session {
             state: self.state,
             poll: self.is_polling,
             is_final: false,
-            // Sessions live in the gateway's process, and end with it.
+            // Sessions run in the gateway's process, and end with it.
             control_plane_independent: false,
             is_authenticated: false,
             demand: false,
@@ -338,7 +339,7 @@ impl Session {
         self.take_intervals();
     }
 
-    /// Takes the intervals over that state and settings ask for.
+    /// Updates the intervals for the current state and settings.
     fn take_intervals(&mut self) {
         let is_up = self.state == State::Up;
         let interval = self.settings.interval;
@@ -359,7 +360,8 @@ impl Session {
     }
 }
 
-/// State and diagnostic after a packet of an end in state `theirs`, if they are others (RFC 5880, 6.2 and 6.8.6).
+/// Local state and diagnostic after a packet from an end in state `theirs`; `None` if unchanged (RFC 5880,
+/// 6.2 and 6.8.6).
 fn next(ours: State, theirs: State) -> Option<(State, Diagnostic)> {
     let up = Some((State::Up, Diagnostic::NONE));
     match (ours, theirs) {

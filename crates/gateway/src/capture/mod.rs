@@ -1,40 +1,41 @@
 //! Capture requests of the control socket.
 //!
-//! The command line compiles the expression; the gateway checks the program and runs it. After its
-//! answer the connection carries a pcapng file, until the one who asked shuts down his side.
+//! The command line compiles the filter expression; the gateway checks the program and runs it. After its
+//! answer the connection carries a pcapng stream, until the client shuts down its side.
 
 pub mod pcapng;
 
 use polder_datapath::capture::Instruction;
 use serde::{Deserialize, Serialize};
 
-/// Points, filter and length of a capture.
+/// Port, filter and limits of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureRequest {
-    /// The port or tunnel, by name.
+    /// Name of the port or tunnel.
     pub port: String,
     /// True if received packets are captured.
     pub rx: bool,
     /// True if transmitted packets are captured.
     pub tx: bool,
-    /// True if packets are captured that came in there, or were to leave there, and were dropped.
+    /// True if packets are captured that were dropped after they arrived at the port, or before they left by
+    /// it.
     pub drops: bool,
-    /// Bytes of each packet at most.
+    /// Maximum number of captured bytes of each packet.
     pub longest: u32,
-    /// Packets after which it ends; never if none.
+    /// Number of packets after which the capture ends; unlimited without it.
     pub count: Option<u64>,
-    /// Classic BPF, as hexadecimal digits: code (4), jumps (2 and 2), operand (8).
+    /// Classic BPF filter program as hexadecimal digits: code (4), jumps (2 and 2), operand (8).
     pub program: String,
 }
 
-/// A program for the socket.
+/// Converts a filter program to hexadecimal digits.
 pub fn to_digits(program: &[Instruction]) -> String {
     let digits =
         |Instruction { code, yes, no, k }: &Instruction| format!("{code:04x}{yes:02x}{no:02x}{k:08x}");
     program.iter().map(digits).collect()
 }
 
-/// A program from the socket; `None` when that is none.
+/// Converts hexadecimal digits to a filter program; `None` if they are invalid.
 pub fn from_digits(digits: &str) -> Option<Vec<Instruction>> {
     let instruction = |digits: &[u8]| {
         let digits = str::from_utf8(digits).ok()?;

@@ -1,8 +1,7 @@
-//! pcapng, as far as a capture needs it (draft-ietf-opsawg-pcapng): a section, interfaces, packets with
-//! comments, statistics.
+//! pcapng blocks that captures use (draft-ietf-opsawg-pcapng): section, interface, packets with comments,
+//! statistics.
 //!
-//! Every block is `type, length, body, length`, in this machine's byte order, and a multiple of four
-//! bytes long.
+//! Every block is `type, length, body, length`, in host byte order, and a multiple of four bytes long.
 
 use std::io::{self, Read, Write};
 
@@ -11,14 +10,14 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
-/// Says in which byte order the section is.
+/// Byte-order magic of a section.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// Link type: Ethernet.
 const ETHERNET: u16 = 1;
-/// The longest block that is read.
+/// Maximum length of a block that is read, in bytes.
 const LONGEST: u32 = 1 << 20;
 
-/// Options.
+/// Option codes.
 const END: u16 = 0;
 const COMMENT: u16 = 1;
 const APPLICATION: u16 = 4;
@@ -35,20 +34,20 @@ const SYSTEM_DROPS: u16 = 7;
 pub enum Way {
     /// Received.
     In,
-    /// Sent, or to be.
+    /// Sent, or about to be sent.
     Out,
 }
 
-/// A packet.
+/// A captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBlock<'a> {
-    /// Nanoseconds since 1970.
+    /// Unix time in nanoseconds.
     pub at: u64,
-    /// Its length, perhaps more than `bytes`.
+    /// Length of the packet in bytes, which may be more than `bytes`.
     pub length: u32,
-    /// Its first bytes.
+    /// Captured bytes, from the start of the packet.
     pub bytes: &'a [u8],
-    /// Direction of the packet, if it came in or left.
+    /// Direction of the packet; `None` for a dropped packet.
     pub way: Option<Way>,
     /// Comment on the packet.
     pub comment: &'a str,
@@ -57,20 +56,20 @@ pub struct PacketBlock<'a> {
 /// Packet counts of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets that the program was asked about.
+    /// Number of packets that the filter was run on.
     pub asked: u64,
-    /// Packets that match.
+    /// Number of packets that matched.
     pub matched: u64,
-    /// Packets that match and found no room on their way to the file.
+    /// Number of matching packets that were lost because a buffer was full.
     pub lost: u64,
 }
 
-/// A block while it is made.
+/// A block under construction.
 struct Block(Vec<u8>);
 
 impl Block {
     fn new(kind: u32) -> Self {
-        // The length is written when it is known.
+        // The length is filled in at the end.
         Self([kind.to_ne_bytes(), [0; 4]].concat())
     }
 
@@ -104,16 +103,16 @@ impl Block {
     }
 }
 
-/// Begins a file with one interface.
+/// Writes the beginning of a file with one interface.
 ///
 /// # Errors
-/// As `to` has them.
+/// Errors of `to`.
 pub fn begin(to: &mut impl Write, interface: &str, longest: u32) -> io::Result<()> {
     let application = concat!("polder ", env!("CARGO_PKG_VERSION"));
     Block::new(SECTION)
         .words([BYTE_ORDER])
         .halves([1, 0])
-        // The section's length is not known.
+        // The section's length is unknown.
         .words([u32::MAX, u32::MAX])
         .option(APPLICATION, application.as_bytes())
         .finish(to)?;
@@ -122,16 +121,16 @@ pub fn begin(to: &mut impl Write, interface: &str, longest: u32) -> io::Result<(
     block.option(NAME, interface.as_bytes()).option(RESOLUTION, &nanoseconds).finish(to)
 }
 
-/// The upper and the lower half, which is the order that times are in.
+/// Upper and lower half, in the order of timestamps.
 fn time(nanoseconds: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = nanoseconds.to_be_bytes();
     [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
 }
 
-/// Adds a packet.
+/// Writes a packet.
 ///
 /// # Errors
-/// As `to` has them.
+/// Errors of `to`.
 pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
     let [high, low] = time(packet.at);
     let captured = u32::try_from(packet.bytes.len()).unwrap_or(u32::MAX);
@@ -144,10 +143,10 @@ pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
     block.option(FLAGS, &flags.to_ne_bytes()).option(COMMENT, packet.comment.as_bytes()).finish(to)
 }
 
-/// Ends a file with the capture's counters.
+/// Writes the end of a file, with the capture's counts.
 ///
 /// # Errors
-/// As `to` has them.
+/// Errors of `to`.
 pub fn end(to: &mut impl Write, at: u64, totals: Totals) -> io::Result<()> {
     let [high, low] = time(at);
     Block::new(STATISTICS)
@@ -159,14 +158,14 @@ pub fn end(to: &mut impl Write, at: u64, totals: Totals) -> io::Result<()> {
         .finish(to)
 }
 
-/// A block as it was read.
+/// A block as read, with its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whole(pub Vec<u8>);
 
-/// Reads the next block; `None` at the end, also when that is in the middle of a block.
+/// Reads the next block; `None` at the end of the stream, also within a block.
 ///
 /// # Errors
-/// As `from` has them, and when it is no block.
+/// Errors of `from`, and an invalid block.
 pub fn next(from: &mut impl Read) -> io::Result<Option<Whole>> {
     let mut bytes = vec![0; 8];
     if let Err(error) = from.read_exact(&mut bytes) {
@@ -190,12 +189,12 @@ impl Whole {
         bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// True if it is a packet.
+    /// True for a packet block.
     pub fn is_packet(&self) -> bool {
         self.word(0) == PACKET
     }
 
-    /// Packet counts of the capture, if the block is a statistics block.
+    /// Packet counts of a statistics block; `None` for other blocks.
     pub fn totals(&self) -> Option<Totals> {
         if self.word(0) != STATISTICS {
             return None;

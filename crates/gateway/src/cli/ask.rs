@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::time::Duration;
 
-/// Fewest connections that are shown on a terminal.
+/// Minimum number of connections shown on a terminal.
 const LEAST_ROWS: usize = 10;
 
 pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
@@ -35,18 +35,18 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
             difference.as_ref().map(|(_, name, nanos)| title(name.as_deref(), *nanos, arguments.since));
         screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
     }
-    // Put aside when it was seen: a pipe that closes leaves the old ones.
+    // Stored only after the output was written, so that a closed pipe keeps the old totals.
     let last = (arguments.since == Some(Since::Last)).then(|| baseline::last(arguments.of.as_deref()));
     let mut names = arguments.save.iter().chain(&last);
     names.try_for_each(|name| baseline::save(name, arguments.what, &now))
 }
 
-/// Heading of a difference: totals that were put aside, or the gateway's history.
+/// Heading of a difference: to saved totals, or from the gateway's history.
 fn title(name: Option<&str>, nanos: u64, since: Option<Since>) -> String {
     let time = duration(nanos);
     match (name, since) {
         (Some(name), _) => format!("since {name}, {time} ago\n"),
-        // Samples are 10 s apart.
+        // The history's samples are 10 s apart.
         (None, Some(Since::Ago(wanted))) if Duration::from_nanos(nanos) < wanted => {
             format!("in the last {time}, of which alone the gateway knows\n")
         }
@@ -54,7 +54,7 @@ fn title(name: Option<&str>, nanos: u64, since: Option<Since>) -> String {
     }
 }
 
-/// The difference that is asked for; `None` for totals.
+/// The requested difference; `None` for totals.
 fn difference(arguments: &Show, now: &Shown) -> Result<Option<Difference>, Failure> {
     let what = arguments.what;
     match (&arguments.from, arguments.since) {
@@ -74,7 +74,7 @@ fn difference(arguments: &Show, now: &Shown) -> Result<Option<Difference>, Failu
     }
 }
 
-/// Drops of the last `time` by the gateway's own history; `None` of other views, and of a gateway that keeps none.
+/// Drops of the last `time` from the gateway's history; `None` for other views, and without a history.
 fn history(arguments: &Show, time: Duration) -> Result<Option<Difference>, Failure> {
     if arguments.what != What::Drops {
         return Ok(None);
@@ -85,7 +85,8 @@ fn history(arguments: &Show, time: Duration) -> Result<Option<Difference>, Failu
     Ok(since.map(|nanos| (shown, None, nanos)))
 }
 
-/// The gateway's history where it goes back as far as is wanted, and else whichever comes nearer to that.
+/// The difference whose period is nearer to `wanted`: the gateway's history if it is long enough, otherwise
+/// the nearer of both.
 fn nearest(wanted: Duration, kept: Difference, put_aside: Difference) -> Difference {
     let wanted = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX);
     let is_nearer = put_aside.2.abs_diff(wanted) < kept.2.abs_diff(wanted);
@@ -103,7 +104,8 @@ fn ask_since(client: &mut Client, arguments: &Show, since_seconds: Option<u64>) 
     Ok(*shown)
 }
 
-/// Most rows of connections: all that were asked for, or those that fit a terminal with two lines each.
+/// Maximum number of connections: all if asked for, otherwise as many as fit the terminal with two lines
+/// each.
 fn most(arguments: &Show) -> Option<usize> {
     let fit =
         || Screen::stdout().height().filter(|_| !arguments.json).map(|lines| (lines / 2).max(LEAST_ROWS));
@@ -118,7 +120,7 @@ fn pretty(shown: &Shown) -> Result<String, Failure> {
     Ok(format!("{}\n", serde_json::to_string_pretty(shown)?))
 }
 
-/// Shows again and again. A gateway that goes away is waited for.
+/// Shows a view repeatedly. Waits for a gateway that is gone.
 fn watch(arguments: &Show, socket: &Path, seconds: f64) -> Result<(), Failure> {
     let screen = Screen::stdout();
     let mut client = Some(Client::connect(socket)?);
@@ -153,7 +155,7 @@ fn next(client: &mut Option<Client>, socket: &Path, arguments: &Show) -> Result<
     ask(client.insert(connected), arguments)
 }
 
-/// True if the gateway may be back at the next attempt.
+/// True if the gateway may answer at the next attempt.
 pub(super) fn is_passing(error: &anyhow::Error) -> bool {
     let passing = |error: &ClientError| {
         matches!(
@@ -164,7 +166,7 @@ pub(super) fn is_passing(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(passing)
 }
 
-/// Draws a view, as the difference to the view before if that is of the same gateway.
+/// Draws a view, as the difference to the previous view if both are from the same run.
 #[expect(clippy::cast_precision_loss, reason = "a period of seconds")]
 fn draw(shown: &Shown, earlier: Option<&Shown>, look: Look) -> String {
     let earlier = earlier.filter(|earlier| earlier.uptime_nanos < shown.uptime_nanos);
@@ -177,7 +179,7 @@ fn redraw(screen: Screen, text: &str) -> std::io::Result<()> {
     if !screen.is_terminal() {
         return screen.write(&format!("{text}\n"));
     }
-    // Home, and each line to its end, then the rest: without a flicker.
+    // Cursor home, each line cleared to its end, then the rest, which avoids flicker.
     let lines = text.lines().map(|line| format!("{line}\x1b[K\n")).collect::<String>();
     screen.write(&format!("\x1b[H{lines}\x1b[J"))
 }

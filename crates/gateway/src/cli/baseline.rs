@@ -1,4 +1,4 @@
-//! Totals that were put aside, by name: what others are compared with.
+//! Saved totals of views, by name, for comparisons.
 
 use super::failure::Failure;
 use crate::show::{Shown, What};
@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Environment variables with a folder for such a thing, and what is below it (XDG base directories).
+/// Environment variables with a directory for state, and the subdirectory (XDG base directories).
 const FOLDERS: [(&str, &str); 2] = [("XDG_STATE_HOME", "polder"), ("HOME", ".local/state/polder")];
 
-/// Puts totals aside.
+/// Saves totals.
 pub(super) fn save(name: &str, what: What, shown: &Shown) -> Result<(), Failure> {
     let file = file(name, what)?;
     let folder = file.parent().context("a file is in a folder")?;
@@ -21,17 +21,17 @@ pub(super) fn save(name: &str, what: What, shown: &Shown) -> Result<(), Failure>
     Ok(())
 }
 
-/// Point in time since which a view counts.
+/// Start of the period of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Since {
-    /// The last time that the same was asked.
+    /// The last time that the same view was shown.
     Last,
-    /// So long ago.
+    /// This long ago.
     Ago(Duration),
 }
 
 impl Since {
-    /// Reads `last`, or a number of seconds, minutes, hours or days: `90s`, `10m`, `2h`, `1d`.
+    /// Parses `last`, or a number of seconds, minutes, hours or days: `90s`, `10m`, `2h`, `1d`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "last" {
             return Ok(Self::Last);
@@ -45,11 +45,11 @@ impl Since {
     }
 }
 
-/// A view as a difference, the totals that it is the difference to unless they are the gateway's own, and the nanoseconds
-/// since then.
+/// A view as a difference, the name of the saved totals it is based on (`None` for the gateway's history),
+/// and the period in nanoseconds.
 pub(super) type Difference = (Shown, Option<String>, u64);
 
-/// Difference to totals that were put aside.
+/// Difference to saved totals.
 pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, Failure> {
     let file = file(name, what)?;
     let text = fs::read(&file).map_err(|error| {
@@ -76,15 +76,15 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
     }
 }
 
-/// Difference to the totals of the last time that `name` was asked for, which these take the place of; `None` where
-/// there are none of this run of the gateway.
+/// Difference to the totals last saved under `name`, which are replaced; `None` if there are none from this
+/// run of the gateway.
 pub(super) fn since_last(name: &str, what: What, shown: &Shown) -> Result<Option<Difference>, Failure> {
     let file = file(name, what)?;
     let difference = |(earlier, nanos)| (shown.clone().since(&earlier), Some(name.to_owned()), nanos);
     Ok(known(&file, shown).map(difference))
 }
 
-/// Difference to those totals of this run of the gateway whose age comes nearest to `wanted`.
+/// Difference to the saved totals of this run of the gateway whose age is nearest to `wanted`.
 pub(super) fn since_ago(wanted: Duration, what: What, shown: &Shown) -> Result<Difference, Failure> {
     let wanted = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX);
     let all = names(Some(what)).into_iter().filter_map(|name| {
@@ -99,7 +99,7 @@ pub(super) fn since_ago(wanted: Duration, what: What, shown: &Shown) -> Result<D
     Ok((shown.clone().since(&earlier), Some(name), nanos))
 }
 
-/// Name of the totals of the last time that a view, or some of its rows, was asked for.
+/// Name of the totals of the last time that a view, or some of its rows, was shown.
 pub(super) fn last(of: Option<&str>) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
     of.map_or_else(|| LAST.to_owned(), |of| format!("{LAST}.{}", of.chars().map(plain).collect::<String>()))
@@ -107,7 +107,7 @@ pub(super) fn last(of: Option<&str>) -> String {
 
 const LAST: &str = "last";
 
-/// Names under which totals of a view, or of any, were put aside; not those of some rows.
+/// Names of saved totals of a view, or of all views; totals of selected rows are left out.
 pub(super) fn names(what: Option<What>) -> Vec<String> {
     let Some(entries) = folder().ok().and_then(|folder| fs::read_dir(folder).ok()) else { return Vec::new() };
     let name = |entry: fs::DirEntry| {
@@ -122,14 +122,14 @@ pub(super) fn names(what: Option<What>) -> Vec<String> {
     names
 }
 
-/// Totals of a file that are of this run of the gateway, and their age.
+/// Totals in a file if they are from this run of the gateway, and their age in nanoseconds.
 fn known(file: &Path, shown: &Shown) -> Option<(Shown, u64)> {
     let earlier = serde_json::from_slice::<Shown>(&fs::read(file).ok()?).ok()?;
     let nanos = age(&earlier, file, shown).filter(|_| earlier.gateway == shown.gateway)?;
     Some((earlier, nanos))
 }
 
-/// Nanoseconds between two views of one run of a gateway, the earlier of them in a file; `None` for two runs.
+/// Nanoseconds between two views of the same run of a gateway; `None` for different runs.
 fn age(earlier: &Shown, file: &Path, shown: &Shown) -> Option<u64> {
     let saved = fs::metadata(file).and_then(|facts| facts.modified()).ok();
     let age = saved.and_then(|saved| saved.elapsed().ok()).unwrap_or_default();

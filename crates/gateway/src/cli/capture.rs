@@ -1,4 +1,4 @@
-//! `polder capture`: from a running gateway to a file, or to whoever reads our output.
+//! `polder capture`: writes packets of a running gateway to a file or to standard output.
 
 use super::arguments::{Capture, Stage};
 use super::ask::odd;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Signals within this time of the first are one.
+/// Signals within this time of the first one count as the same.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     let mut client = Client::connect(&arguments.socket()?)?;
     let answer = client.ask(Ask::Capture(request(arguments, to_digits(&program))))?;
     let Answer::Capturing(_) = answer else { return Err(odd(&answer)) };
-    // Opened when the gateway has agreed: a mistake does not cost an older file.
+    // Opened after the gateway has accepted, so that a mistake does not overwrite an older file.
     let file: Box<dyn Write> = match arguments.write.as_deref().filter(|_| !to_output) {
         Some(path) => Box::new(output::open(path)?),
         None => Box::new(io::stdout()),
@@ -52,7 +52,7 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
 fn request(arguments: &Capture, program: String) -> CaptureRequest {
     let asked = |stage| arguments.stage.contains(&stage);
     let drops = arguments.drops || asked(Stage::Drops);
-    // Without a word about it, both ways.
+    // Without `--stage` and `--drops`, both directions.
     let both = arguments.stage.is_empty() && !arguments.drops;
     CaptureRequest {
         port: arguments.port.clone(),
@@ -67,14 +67,14 @@ fn request(arguments: &Capture, program: String) -> CaptureRequest {
 
 fn complain(text: &str, code: u8) -> Failure {
     let screen = Screen::stderr();
-    // There is nobody left to tell when this fails.
+    // An error of the write cannot be reported.
     let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
     Failure::Told(code)
 }
 
-/// Has the first signal end the capture, and a later one the process; also the end of standard output's reader, if packets
-/// go there. What comes together with the first signal is the same: `timeout` sends its signal to the process, and to its
-/// group.
+/// Makes the first signal end the capture, and a later one the process; a closed standard output also ends
+/// the capture. Signals right after the first one are ignored, because `timeout` signals both the process and
+/// its group.
 fn end_when_told(stream: &UnixStream, to_output: bool) -> Result<(), Failure> {
     let impatient = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -99,8 +99,8 @@ fn end_when_told(stream: &UnixStream, to_output: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes whole blocks until the gateway has no more. Gives the number of packets, and what the gateway
-/// says of the capture.
+/// Copies whole blocks until the gateway ends the capture. Returns the number of packets, and the gateway's
+/// counts.
 fn pass_on(
     stream: &mut BufReader<UnixStream>,
     mut file: impl Write,
@@ -110,13 +110,13 @@ fn pass_on(
     while let Some(block) = pcapng::next(stream)? {
         totals = block.totals().or(totals);
         let done = file.write_all(&block.0).and_then(|()| {
-            // Nothing more has come: whoever looks at it may see all of it.
+            // Flushed when no more data is queued, so that a viewer sees all packets.
             if stream.buffer().is_empty() || totals.is_some() { file.flush() } else { Ok(()) }
         });
         match done {
             Ok(()) => written += u64::from(block.is_packet()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                // The reader has seen enough.
+                // The reader has closed its end.
                 end.shutdown(std::net::Shutdown::Both)?;
                 break;
             }

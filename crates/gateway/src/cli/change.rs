@@ -23,7 +23,7 @@ pub(super) fn confirm(gateway: &Which) -> Result<(), Failure> {
     Ok(Screen::stdout().write(&format!("confirmed with {seconds_left} s left: the change stays\n"))?)
 }
 
-/// Ends as diff(1) does: 1 says that there is a difference, so trouble is 2.
+/// Exit codes follow diff(1): 1 means a difference, 2 an error.
 pub(super) fn diff(arguments: &Diff) -> Result<(), Failure> {
     let compared = match compare(arguments) {
         Err(Failure::Error(error)) => {

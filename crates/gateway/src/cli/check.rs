@@ -1,5 +1,4 @@
-//! `polder check`: everything that is wrong with a configuration and everything that this machine lacks
-//! for it, at once.
+//! `polder check`: all errors of a configuration, and all requirements that this host does not meet.
 
 use super::arguments::Check;
 use super::failure::{FAILED, Failure, WRONG};

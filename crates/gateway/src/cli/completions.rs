@@ -1,6 +1,7 @@
-//! Completions for shells, of what is there now: gateways, and names, addresses and numbers of their rows.
+//! Shell completions from the current state: running gateways, and names, addresses and numbers of their
+//! rows.
 //!
-//! The script that a shell loads calls `polder` with `COMPLETE` in its environment for each completion.
+//! The shell's script calls `polder` with `COMPLETE` in its environment for each completion.
 
 use super::arguments::Which;
 use super::program;
@@ -15,12 +16,12 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-/// Environment variable by which a shell asks.
+/// Environment variable that marks a completion request.
 const ASKED: &str = "COMPLETE";
-/// Environment variable with the place of the word that is completed.
+/// Environment variable with the index of the word to complete.
 const PLACE: &str = "_CLAP_COMPLETE_INDEX";
-/// Function of bash, which ends words at colons, as addresses have them: words are those between spaces, and candidates
-/// begin behind the last colon.
+/// bash function for words with colons, such as addresses, which bash would split: words are separated by
+/// spaces, and candidates begin after the last colon.
 const COLONS: &str = r#"
 _polder() {
     local word=${COMP_LINE:0:COMP_POINT}
@@ -38,7 +39,7 @@ _polder() {
 }
 "#;
 
-/// Answers a shell, and ends the process, if one asks.
+/// Answers a completion request and ends the process, if there is one.
 pub(super) fn answer() {
     CompleteEnv::with_factory(|| completed(super::Arguments::command())).var(ASKED).complete();
 }
@@ -57,10 +58,10 @@ pub(super) fn script(shell: Shell) -> io::Result<String> {
     Ok(text.replace("-F _clap_complete_polder", "-F _polder") + COLONS)
 }
 
-/// A command, with what completes its arguments and those of its subcommands.
+/// A command with completers for its arguments and subcommands.
 fn completed(command: Command) -> Command {
     let is_lab = command.get_name() == "lab";
-    // In place: the order of arguments is their meaning.
+    // In place, because the order of positional arguments matters.
     command.mut_subcommands(completed).mut_args(|argument| match argument.get_id().as_str() {
         "arguments" if is_lab => argument.add(ArgValueCandidates::new(of_lab)),
         "gateway" => argument.add(ArgValueCandidates::new(running)),
@@ -71,30 +72,30 @@ fn completed(command: Command) -> Command {
     })
 }
 
-/// Names of the gateways that run.
+/// Names of running gateways.
 fn running() -> Vec<CompletionCandidate> {
     let name = |path: &Path| path.file_stem().map(CompletionCandidate::new);
     gateways(Path::new(DIRECTORY)).iter().filter_map(|path| name(path)).collect()
 }
 
-/// Names under which totals of the view were put aside.
+/// Names of saved totals of the view.
 fn baselines() -> Vec<CompletionCandidate> {
     let what = typed().as_ref().and_then(view);
     super::baseline::names(what).into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Names, addresses and numbers of rows of the view.
+/// Names, addresses and numbers of the view's rows.
 fn rows() -> Vec<CompletionCandidate> {
     let Some(typed) = typed() else { return Vec::new() };
     view(&typed).map(|what| names(&typed, &[what])).unwrap_or_default()
 }
 
-/// Ports and tunnels.
+/// Names of ports and tunnels.
 fn ports() -> Vec<CompletionCandidate> {
     typed().map(|typed| names(&typed, &[What::Ports, What::Tunnels])).unwrap_or_default()
 }
 
-/// Candidates of `polder-lab`, which completes its own words.
+/// Candidates from `polder-lab`, which completes its own arguments.
 fn of_lab() -> Vec<CompletionCandidate> {
     let words = words().skip(1).collect::<Vec<_>>();
     let place = std::env::var(PLACE).ok().and_then(|place| place.parse::<usize>().ok());
@@ -105,12 +106,12 @@ fn of_lab() -> Vec<CompletionCandidate> {
     String::from_utf8_lossy(&output.stdout).lines().map(CompletionCandidate::new).collect()
 }
 
-/// Words that were typed, the program's name first.
+/// Words typed so far, the program's name first.
 fn words() -> impl Iterator<Item = OsString> {
     std::env::args_os().skip_while(|word| word != "--").skip(1)
 }
 
-/// Arguments of the last subcommand that was typed, as far as they are there.
+/// Parsed arguments of the last typed subcommand.
 fn typed() -> Option<ArgMatches> {
     let command = super::Arguments::command().ignore_errors(true);
     let mut matches = command.try_get_matches_from(words()).ok()?;
@@ -124,7 +125,7 @@ fn view(typed: &ArgMatches) -> Option<What> {
     typed.try_get_one("what").ok().flatten().copied()
 }
 
-/// Names in these views of the gateways that are meant. One that does not answer has none.
+/// Names in these views of the matching gateways. A gateway that does not answer has none.
 fn names(typed: &ArgMatches, views: &[What]) -> Vec<CompletionCandidate> {
     let sockets = Which::from_arg_matches(typed).map(|which| which.sockets()).unwrap_or_default();
     let ask = |socket: &Path, what: What| {

@@ -1,4 +1,4 @@
-//! `polder doctor`: what this host costs a datapath.
+//! `polder doctor`: host settings that cost performance.
 
 use super::arguments::Doctor;
 use super::failure::Failure;

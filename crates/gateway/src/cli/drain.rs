@@ -1,4 +1,4 @@
-//! `polder drain`: others are to send their packets elsewhere; when they do, the gateway ends.
+//! `polder drain`: marks a gateway as not ready, waits until traffic has moved away, then stops it.
 
 use super::arguments::Drain;
 use super::ask::odd;
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Interval between two looks at what comes in.
+/// Interval of the checks of received packets.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Looks in a row that have to see few packets.
+/// Number of consecutive checks with few packets.
 const QUIET: u32 = 2;
-/// Longest time for the end of a gateway.
+/// Time limit for the end of a gateway.
 const END: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
         Err(error) => Err(error.into()),
     };
     if let Err(failure) = outcome {
-        // Whoever gave up wants packets to come again.
+        // After an interrupt the gateway must receive packets again.
         set(&mut client, false)?;
         Screen::stderr().write(&format!("{} is ready again\n", begun.gateway))?;
         return Err(failure);
@@ -56,7 +56,7 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     Ok(screen.write(&format!("{} has ended\n", begun.gateway))?)
 }
 
-/// Ends a gateway, and waits until its process is gone and with it the TAPs that it made.
+/// Stops a gateway, and waits until its process has ended and its TAPs are gone.
 fn end(process: u32) -> anyhow::Result<()> {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     let process = process.context("the gateway's process is not told")?;
@@ -68,23 +68,23 @@ fn end(process: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells a gateway to say that it is not ready, or that it is.
+/// Marks a gateway as not ready, or as ready again.
 fn set(client: &mut Client, draining: bool) -> Result<Draining, Failure> {
     let answer = client.ask(Ask::Drain { undo: !draining })?;
     if let Answer::Draining(state) = answer { Ok(state) } else { Err(odd(&answer)) }
 }
 
-/// Runs what tells the neighbours.
+/// Runs the hook that tells neighbours.
 fn run(hook: &str) -> anyhow::Result<()> {
     let status = Command::new("sh").args(["-c", hook]).status().context("cannot start the hook")?;
     ensure!(status.success(), "the hook failed ({status}): {hook}");
     Ok(())
 }
 
-/// Waits until few packets come in, or for as long as is wanted; an interrupt is a failure.
+/// Waits until few packets arrive, at most as long as asked for; an interrupt is an error.
 fn wait(client: &mut Client, arguments: &Drain, interrupted: &AtomicBool) -> Result<(), Failure> {
     let (screen, clock) = (Screen::stdout(), Clock::start());
-    // What came while the neighbours were told is of no second.
+    // Packets that arrived while the hook ran are not counted.
     let (mut before, mut quiet, mut last) = (set(client, true)?.received, 0, Nanos(0));
     loop {
         std::thread::sleep(INTERVAL);
@@ -108,5 +108,5 @@ fn wait(client: &mut Client, arguments: &Drain, interrupted: &AtomicBool) -> Res
     }
 }
 
-/// Exit code of a command that a signal has ended, as shells have it for SIGINT.
+/// Exit code of a command ended by SIGINT, as in shells.
 const INTERRUPTED: u8 = 130;

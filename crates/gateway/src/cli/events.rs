@@ -11,10 +11,10 @@ use crate::show::Look;
 use std::path::Path;
 use std::time::Duration;
 
-/// Interval at which a gateway is asked for further events.
+/// Interval at which a gateway is asked for new events.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Follows the events of a gateway until it is interrupted. A gateway that goes away is waited for.
+/// Prints the events of a gateway until interrupted. Waits for a gateway that is gone.
 pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
     let socket = arguments.gateway.socket()?;
     let mut reader = Reader { client: Some(Client::connect(&socket)?), next: 0, began: 0, is_waiting: false };
@@ -38,17 +38,17 @@ pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
     }
 }
 
-/// A follower of one gateway after the other.
+/// Reader of the events of consecutive gateways on the same socket.
 struct Reader {
     client: Option<Client>,
     next: u64,
     began: u64,
-    /// True while there is no gateway.
+    /// True while no gateway answers.
     is_waiting: bool,
 }
 
 impl Reader {
-    /// The last events so far.
+    /// The `last` most recent events.
     fn earlier(&mut self, socket: &Path, last: usize) -> Result<Read, Failure> {
         let mut all = self.read(socket)?;
         loop {
@@ -71,7 +71,7 @@ impl Reader {
         let client = self.client.insert(connected);
         let mut read = ask(client, self.next)?;
         if read.began != self.began && self.began != 0 {
-            // Another gateway, whose numbers begin anew.
+            // Another run of a gateway, whose numbers begin again.
             read = ask(client, 0)?;
         }
         (self.next, self.began, self.is_waiting) = (read.next, read.began, false);
@@ -115,7 +115,7 @@ fn line(event: &Event, look: Look) -> String {
     format!("{} {level} {}\n", look.dim(&time(event.unix_nanos)), event.text)
 }
 
-/// Time of day in UTC, as in RFC 3339 with milliseconds.
+/// UTC time as in RFC 3339, with milliseconds.
 fn time(unix_nanos: u64) -> String {
     let (seconds, millis) = (unix_nanos / 1_000_000_000, unix_nanos / 1_000_000 % 1000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -124,9 +124,9 @@ fn time(unix_nanos: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01.
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that a leap day is the last of its year; an era has 400 of them.
+    // Years begin in March here, so that a leap day is the last day; an era has 400 years.
     const ERA: u64 = 146_097;
     let days = days + 719_468;
     let (era, day) = (days / ERA, days % ERA);
@@ -138,7 +138,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year + u64::from(month <= 2), month, of_month)
 }
 
-/// Shows the level of a gateway's log, or sets it.
+/// Shows or sets the log filter of a gateway.
 pub(super) fn log(arguments: &Log) -> Result<(), Failure> {
     let mut client = Client::connect(&arguments.gateway.socket()?)?;
     let answer = client.ask(Ask::Log { filter: arguments.level.clone() })?;

@@ -1,13 +1,13 @@
-//! Reasons why a command has failed, and their exit codes.
+//! Failures of commands, and exit codes.
 
 use super::screen::Screen;
 use crate::config::LoadError;
 use crate::control::Fault;
 use crate::control::client::ClientError;
 
-/// Reason why a command has failed.
+/// Failure of a command.
 pub(super) enum Failure {
-    /// Everything has been said on the way.
+    /// All messages have been printed; the exit code.
     Told(u8),
     /// An error to be printed.
     Error(anyhow::Error),
@@ -19,13 +19,13 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// Exit code for a command that failed.
+/// Exit code of a failed command.
 pub(super) const FAILED: u8 = 1;
 
-/// Exit code for a mistake in the arguments or the configuration.
+/// Exit code for wrong arguments or a wrong configuration.
 pub(super) const WRONG: u8 = 2;
 
-/// Prints an error. A report about a file speaks for itself.
+/// Prints an error; reports about files are printed in full.
 pub(super) fn complain(error: &anyhow::Error) {
     let screen = Screen::stderr();
     let text = match error.downcast_ref() {
@@ -37,13 +37,13 @@ pub(super) fn complain(error: &anyhow::Error) {
             format!("{}\n{}: {count}\n", report.render(screen.look().colour), screen.look().bad("error"))
         }
         Some(LoadError::Unreadable { .. }) | None => match error.downcast_ref() {
-            // The gateway's report about its file, which speaks for itself, too.
+            // The gateway's report about its file, also printed in full.
             Some(ClientError::Refused { kind: Fault::Input, message }) if message.contains('\n') => {
                 format!("{message}\n")
             }
             _ => format!("{}: {error:#}\n", screen.look().bad("error")),
         },
     };
-    // There is nobody left to tell when this fails.
+    // An error of the write cannot be reported.
     let _: std::io::Result<()> = screen.write(&text);
 }

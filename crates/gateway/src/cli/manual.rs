@@ -1,4 +1,4 @@
-//! Manual pages: of the command line, and of the keys of the configuration.
+//! Manual pages for the command line and for the configuration's keys.
 
 use super::Arguments;
 use crate::config::guide::{self, KeyRow};
@@ -15,7 +15,7 @@ struct Page {
     text: String,
 }
 
-/// Writes every page into a folder.
+/// Writes every page into a directory.
 pub(super) fn write(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -65,7 +65,7 @@ fn command_page(command: &clap::Command) -> std::io::Result<Page> {
     Ok(Page { name: man.get_filename(), text: String::from_utf8_lossy(&text).into_owned() })
 }
 
-/// Text of help: an indented line is a term, and behind two spaces its meaning.
+/// Converts help text: an indented line is a term, with its meaning after two spaces.
 fn paragraphs(page: &mut Roff, text: &str) {
     let mut is_list = false;
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -82,7 +82,7 @@ fn paragraphs(page: &mut Roff, text: &str) {
     }
 }
 
-/// The page of the configuration file.
+/// The manual page of the configuration file.
 fn configuration() -> String {
     let mut page = Roff::default();
     page.control("TH", ["polder.toml", "5", DATE, SOURCE, MANUAL]);
@@ -118,7 +118,7 @@ fn key(page: &mut Roff, row: &KeyRow) {
     page.text(phrase(&format!("{meaning}.{facts}")));
 }
 
-/// A phrase of Markdown: code is bold, emphasis italic, and a link its text.
+/// Converts a phrase of Markdown: code becomes bold, emphasis italic, and a link its text.
 fn phrase(text: &str) -> Vec<Inline> {
     let text = without_links(text);
     let mut parts = Vec::new();
@@ -146,7 +146,7 @@ fn without_links(text: &str) -> String {
     plain + rest
 }
 
-/// The first link of a text: what is before it, its name, what is after it.
+/// The first link of a text: text before it, its name, text after it.
 fn next_link(text: &str) -> Option<(&str, &str, &str)> {
     let (before, link) = text.split_once("](")?;
     let (before, name) = before.rsplit_once('[')?;
@@ -167,7 +167,7 @@ fn see_also(page: &mut Roff, names: &[&str]) {
 
 const SOURCE: &str = concat!("polder ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "Polder";
-/// No date, in roff's quotes: a page is that of a version.
+/// Empty date in roff quotes: a page belongs to a version.
 const DATE: &str = "\"\"";
 const FILE: &str = "/etc/polder/gateway.toml";
 const FILES: &[(&str, &str)] = &[

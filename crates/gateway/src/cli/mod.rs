@@ -2,10 +2,10 @@
 //!
 //! | exit code | meaning |
 //! |---|---|
-//! | 0 | done |
-//! | 1 | it could not be done: the system, a device or the gateway refuses |
-//! | 2 | what was given is wrong: the command line, or the configuration |
-//! | 3 | a gateway has lost one of its threads and ended |
+//! | 0 | success |
+//! | 1 | failure: the system, a device or the gateway refuses |
+//! | 2 | wrong input: the command line, or the configuration |
+//! | 3 | a gateway has lost a thread and ended |
 
 mod arguments;
 mod ask;
@@ -46,7 +46,7 @@ use screen::Screen;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Carries out the command line of the process.
+/// Runs the command line of the process.
 pub fn main() -> ExitCode {
     if cni::is_called() {
         return cni::call().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
@@ -67,9 +67,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or what is wrong with the command line.
+/// Prints help, or an error of the command line.
 fn tell(error: &clap::Error) -> ExitCode {
-    // There is nobody left to tell when this fails.
+    // An error of the write cannot be reported.
     let _: std::io::Result<()> = match (screen::is_utf8(), error.use_stderr()) {
         (true, _) => error.print(),
         (false, true) => Screen::stderr().write(&error.to_string()),
@@ -116,11 +116,11 @@ fn carry_out(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Goes on with a running gateway; an error is also reported on standard output, for the one that has started this.
+/// Takes over a running gateway; an error is also reported on standard output, for the parent process.
 fn take_over(file: &Path, socket: &Path, dry_run: bool) -> Result<(), Failure> {
     crate::runtime::run::take_over(file, socket, dry_run).map_err(|error| {
         let report = serde_json::json!({ "error": format!("{error:#}") });
-        // The one that has started this may have gone.
+        // The parent may have ended.
         let _: std::io::Result<()> = Screen::stdout().write(&format!("{report}\n"));
         error.into()
     })
@@ -141,7 +141,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// True if the reader of our output has gone away, as `head` does.
+/// True if the reader of standard output has closed it, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! `polder modem`: the modem behind a port, and whether it is connected.
+//! `polder modem`: shows, connects or disconnects the modem of a port.
 
 use super::arguments::{ModemAction, ModemCommand};
 use super::ask::odd;
@@ -12,9 +12,9 @@ use anyhow::anyhow;
 use polder_datapath::units::Nanos;
 use std::time::Duration;
 
-/// Interval between two looks.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Time for which an order may take: the network answers within a minute, or not at all.
+/// Time limit for an order: the network answers within a minute, or not at all.
 const PATIENCE: Nanos = Nanos::from_seconds(60);
 
 pub(super) fn modem(command: &ModemCommand) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
-//! Output file of a capture, opened as root for a user who may not be the only one to write to its directory.
+//! Output file of a capture, opened as root in a directory that other users may be able to write to.
 //!
-//! As with tcpdump, a file that is there is written anew. But a symbolic link in its place is not followed, and a
-//! file that another user could have put there, or given a second name, is refused: what was captured would be
-//! theirs, or their choice of file would be lost.
+//! As with tcpdump, an existing file is overwritten. But symbolic links are not followed, and a file that
+//! another user could have created or hard-linked is refused, because that user could read the capture or
+//! choose which file is overwritten.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, ftruncate, open as open_file};
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 
-/// Opens `path` for writing; it is empty then.
+/// Opens `path` for writing, truncated.
 ///
 /// # Errors
-/// When the system refuses, or what is there is not to be written to; says what to do.
+/// When the system refuses, or the existing file must not be overwritten; the error has a remedy.
 pub(super) fn open(path: &Path) -> Result<File> {
     let told = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -35,7 +35,7 @@ pub(super) fn open(path: &Path) -> Result<File> {
     Ok(File::from(file))
 }
 
-/// Reason why an existing file must not be written to.
+/// Reason why an existing file must not be overwritten.
 fn refusal(found: &Stat) -> Option<&'static str> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         // A pipe to a program, or a device such as /dev/null.

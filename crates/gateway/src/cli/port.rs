@@ -48,7 +48,7 @@ pub(super) fn port(command: &PortCommand) -> Result<(), Failure> {
     Ok(screen.write(&say(&reloaded, None, screen.look()))?)
 }
 
-/// The tables that the arguments say.
+/// TOML tables from the arguments.
 fn tables(keys: &PortKeys) -> Result<Table> {
     let name = &keys.which.name;
     let mut port = Table::new();
@@ -99,7 +99,7 @@ fn ask(client: &mut Client, request: PortRequest) -> Result<Reloaded, Failure> {
     if let Answer::Reloaded(reloaded) = answer { Ok(reloaded) } else { Err(odd(&answer)) }
 }
 
-/// Content that the port's own file is to have.
+/// New content of the port's own file.
 fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<String> {
     if order == PortOrder::Add {
         ensure!(!file.exists(), "{} is there already", file.display());
@@ -110,7 +110,7 @@ fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<S
     if order != PortOrder::Set {
         return Ok(String::new());
     }
-    // Comments in front say where the file is from.
+    // Leading comments state the origin of the file.
     let head = text.split_inclusive('\n').take_while(|line| line.starts_with('#')).collect::<String>();
     Ok(head + &changed(before, tables).to_string())
 }

@@ -1,4 +1,4 @@
-//! `polder demo`, `polder lab` and `polder top`: programs of their own, found as git finds its commands.
+//! `polder demo`, `polder lab` and `polder top`: separate programs, found like git's commands.
 
 use super::failure::{FAILED, Failure};
 use anyhow::anyhow;
@@ -9,12 +9,12 @@ use std::process::Command;
 
 /// The demonstration.
 pub(super) const DEMO: &str = "polder-demo";
-/// Measurements.
+/// The measurement program.
 pub(super) const LAB: &str = "polder-lab";
 /// The live view.
 pub(super) const TOP: &str = "polder-top";
 
-/// Becomes the program of this name. Returns only when that cannot be.
+/// Replaces this process by a program. Returns only on failure.
 pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
     let error = command(name).args(arguments).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
@@ -28,12 +28,12 @@ pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
     Err(Failure::Told(FAILED))
 }
 
-/// The program of this name, beside this one or on the path.
+/// A program in this program's directory, or on the path.
 pub(super) fn command(name: &str) -> Command {
     Command::new(beside(name).unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// The program in the folder of this one.
+/// Path of a program in this program's directory.
 fn beside(name: &str) -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.parent()?.join(name);
     path.is_file().then_some(path)

@@ -1,4 +1,4 @@
-//! `polder release`: opens interfaces that were left closed, and gives PCI devices back to their drivers.
+//! `polder release`: opens interfaces that were left closed, and returns PCI devices to kernel drivers.
 
 use super::arguments::Release;
 use super::failure::Failure;
@@ -50,7 +50,7 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives a PCI device back to the kernel's own driver; says who has it.
+/// Returns a PCI device to its kernel driver; describes the result.
 fn give_back(address: Address) -> Result<String, VfioError> {
     Ok(match vfio::release(address)? {
         Released::To(driver) => format!("the driver {driver} has it again"),
@@ -66,12 +66,12 @@ fn give_back(address: Address) -> Result<String, VfioError> {
 
 /// All interfaces of this network namespace.
 fn all() -> std::io::Result<Vec<String>> {
-    // Not /sys/class/net, which belongs to the namespace that has mounted it.
+    // /sys/class/net may show the namespace that has mounted it.
     let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     Ok(table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
-/// Interfaces of this network namespace that gateways use, with the gateway's name.
+/// Interfaces of this network namespace that gateways use, each with the gateway's name.
 fn users() -> Vec<(String, String)> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let sockets = entries.map(|entry| entry.path());
@@ -83,7 +83,7 @@ fn ports_of(socket: PathBuf) -> Option<Vec<(String, String)>> {
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
     let theirs = namespace(&client.process().ok()?.to_string());
     if theirs.is_none() || theirs != namespace("self") {
-        // An interface of the same name there is another one; and who is gone uses none.
+        // Interfaces in another namespace are different ones, and a gateway that has ended uses none.
         return None;
     }
     let Answer::Shown(shown) = client.ask(Ask::show(What::Ports)).ok()? else {

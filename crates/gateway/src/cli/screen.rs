@@ -1,5 +1,5 @@
-//! Output of text: plain into pipes and files, with colours and of the right width on terminals, in ASCII where the
-//! locale has no UTF-8.
+//! Text output: plain into pipes and files, with colours and the right width on terminals, ASCII if the
+//! locale is not UTF-8.
 
 use crate::show::Look;
 use crate::show::look::ascii;
@@ -9,7 +9,7 @@ use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-/// Fewest columns that text is laid out for.
+/// Minimum number of columns of the layout.
 const LEAST: usize = 20;
 
 /// A standard stream.
@@ -32,19 +32,19 @@ impl Screen {
         self.is_terminal
     }
 
-    /// Colours on a terminal, unless `NO_COLOR` forbids them.
+    /// Layout options; colours on a terminal unless `NO_COLOR` is set.
     pub(super) fn look(self) -> Look {
         let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Look { colour: self.is_terminal && !is_forbidden, seconds: None, width: self.width() }
     }
 
-    /// Lines of the terminal; none for a pipe or a file.
+    /// Number of lines of the terminal; `None` for a pipe or a file.
     pub(super) fn height(self) -> Option<usize> {
         let size = self.is_terminal.then(|| tcgetwinsize(io::stdout()).ok()).flatten();
         size.map(|size| usize::from(size.ws_row)).filter(|&lines| lines > 0)
     }
 
-    /// Columns of the terminal, or of `COLUMNS`; none for a pipe or a file without that.
+    /// Number of columns of the terminal, or `COLUMNS`; `None` for a pipe or a file without that.
     fn width(self) -> Option<usize> {
         let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let size = || match self.is_error {
@@ -56,10 +56,10 @@ impl Screen {
         columns.filter(|&columns| columns > 0).map(|columns| columns.max(LEAST))
     }
 
-    /// Waits for that time.
+    /// Sleeps for `time`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] as soon as nobody reads standard output any more.
+    /// [`io::ErrorKind::BrokenPipe`] as soon as standard output is closed by its reader.
     pub(super) fn wait(time: Duration) -> io::Result<()> {
         let stdout = io::stdout();
         let mut files = [PollFd::new(&stdout, PollFlags::empty())];

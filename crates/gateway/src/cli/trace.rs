@@ -1,4 +1,4 @@
-//! `polder trace`: what a running gateway would do with a packet.
+//! `polder trace`: shows the fate of a packet in a running gateway.
 
 use super::arguments::{SOURCE, Trace as Arguments};
 use super::ask::odd;
@@ -16,7 +16,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
-    // What can be wrong without a gateway is said without one.
+    // Errors that need no gateway are reported first.
     let asked = match &arguments.pcap {
         Some(path) => Asked::Frames(of_file(path, arguments.number)?),
         None => Asked::Spec(parse(&arguments.packet.join(" "))?),
@@ -52,7 +52,7 @@ enum Asked {
     Frames(Vec<Frame>),
 }
 
-/// A packet as it was captured, and its whole length: a file may say much more than it has.
+/// A captured packet and its length on the network, which a file may exaggerate.
 struct Frame {
     bytes: Vec<u8>,
     whole: usize,
@@ -64,12 +64,12 @@ fn parse(text: &str) -> Result<Spec, Failure> {
 
 fn complain(text: &str) -> Failure {
     let screen = Screen::stderr();
-    // There is nobody left to tell when this fails.
+    // An error of the write cannot be reported.
     let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
     Failure::Told(WRONG)
 }
 
-/// The packet of a description; the gateway knows what it does not say.
+/// Builds the packet of a description; missing addresses come from the gateway's port.
 fn build(spec: &Spec, client: &mut Client, name: &str) -> Result<Vec<u8>, Failure> {
     let row = port(client, name)?;
     let speaks = row.as_ref().filter(|row| row.role != "bridge");
@@ -86,7 +86,7 @@ fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
     Ok(rows.into_iter().find(|row| row.name == name))
 }
 
-/// The packets of a capture, or the one of that number.
+/// The packets of a capture file, or the one with a number.
 fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
     let bytes = read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let frames = pcap::frames(&bytes).map_err(|error| complain(&format!("{}: {error}", path.display())))?;
@@ -109,7 +109,7 @@ fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
         let screen = Screen::stderr();
         let text =
             format!("{cut} of {total} packets were captured in part: what is missing is taken to be zeros");
-        // There is nobody left to tell when this fails.
+        // An error of the write cannot be reported.
         let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bold("note")));
     }
     Ok(chosen.into_iter().map(|frame| Frame { bytes: frame.bytes.to_vec(), whole: frame.whole }).collect())

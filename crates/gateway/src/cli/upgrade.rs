@@ -1,7 +1,7 @@
-//! `polder upgrade`: another program goes on with a running gateway.
+//! `polder upgrade`: starts another program version that takes over a running gateway.
 //!
-//! The program is started here and not by the gateway, whose confinement it would inherit. It gets the gateway's
-//! environment, log, network namespace and control group.
+//! The program is started by this command, because the gateway's children would inherit its sandbox. It gets
+//! the gateway's environment, log, network namespace and control group.
 
 use super::arguments::Upgrade;
 use super::ask::odd;
@@ -26,9 +26,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Longest time for a program to say which arguments it takes.
+/// Time limit for the program's `--help`.
 const PROBE: Duration = Duration::from_secs(10);
-/// Time after which a gateway has either taken back what it has given to a process that stands still, or is gone.
+/// Time after which a gateway has either taken back its state from a stopped process, or ended.
 const DECIDED: Duration = Duration::from_secs(4);
 
 pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     Ok(screen.write(&text)?)
 }
 
-/// Makes sure that a program can take over, and says so within `limit`.
+/// Checks within `limit` that a program has the option to take over.
 fn probe(program: &Path, limit: Duration) -> Result<()> {
     let told = program.display();
     let mut child = Command::new(program)
@@ -85,7 +85,7 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
         out.read_to_end(&mut text).map(|_| text)
     })?;
     let help = help.recv_timeout(limit);
-    // It may hang.
+    // The program may hang.
     child.kill()?;
     child.wait()?;
     let help = help.with_context(|| format!("{told} does not say which arguments it takes"))??;
@@ -97,7 +97,7 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Has `command` run as the gateway's process does; gives the gateway's log.
+/// Gives `command` the gateway's environment and directory; returns the gateway's log.
 fn like(process: u32, command: &mut Command) -> Result<Stdio> {
     let environment =
         std::fs::read(format!("/proc/{process}/environ")).context("cannot read its environment")?;
@@ -105,7 +105,7 @@ fn like(process: u32, command: &mut Command) -> Result<Stdio> {
     for variable in environment.split(|&byte| byte == 0) {
         let Some(at) = variable.iter().position(|&byte| byte == b'=') else { continue };
         let (name, value) = (OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
-        // The watchdog is another process's from here on.
+        // The watchdog variable names the old process.
         if name != "WATCHDOG_PID" {
             command.env(name, value);
         }
@@ -120,7 +120,7 @@ fn like(process: u32, command: &mut Command) -> Result<Stdio> {
     Ok(Stdio::from(log))
 }
 
-/// Enters a namespace of the gateway, unless this is there already: what is started here is there, too.
+/// Enters a namespace of the gateway, unless this process is in it already; child processes inherit it.
 fn enter(process: u32, name: &str, kind: LinkNameSpaceType) -> Result<()> {
     let (own, other) = (format!("/proc/self/ns/{name}"), format!("/proc/{process}/ns/{name}"));
     if std::fs::metadata(own)?.ino() == std::fs::metadata(&other)?.ino() {
@@ -130,7 +130,7 @@ fn enter(process: u32, name: &str, kind: LinkNameSpaceType) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(kind)).context("cannot enter its network namespace")
 }
 
-/// Moves a process to the control group of the gateway, so that its service manager knows it.
+/// Moves a process to the gateway's control group, so that the service manager accepts it.
 fn join_group(gateway: u32, process: u32) -> Result<()> {
     let group = |process: u32| -> Result<OsString> {
         let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup"))?;
@@ -146,8 +146,8 @@ fn join_group(gateway: u32, process: u32) -> Result<()> {
         .with_context(|| format!("cannot write to {}", members.display()))
 }
 
-/// The first line that a program writes; `None` if it ends without one. One that is late is killed, unless the gateway is
-/// its already.
+/// The first line that a program writes; `None` if it ends without one. A late program is killed unless it
+/// has taken over already.
 fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) -> Result<Option<String>> {
     let line = reading(child, |out| {
         let mut line = String::new();
@@ -155,7 +155,7 @@ fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) ->
     })?;
     let line = match line.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
-            // It stands still meanwhile, so that it cannot take over behind the look.
+            // Stopped during the check, so that it cannot take over after it.
             let late = Pid::from_child(child);
             kill_process(late, Signal::STOP)?;
             std::thread::sleep(DECIDED);
@@ -173,7 +173,7 @@ fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) ->
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// True if the gateway still runs in that process, and answers.
+/// True if the gateway still runs in process `process`, and answers.
 fn goes_on(socket: &Path, process: u32) -> bool {
     let asked = Client::connect(socket).and_then(|mut client| {
         let answers = client.ask(Ask::Diff).is_ok();
@@ -182,7 +182,7 @@ fn goes_on(socket: &Path, process: u32) -> bool {
     asked.unwrap_or(false)
 }
 
-/// Has a thread read what a program writes.
+/// Starts a thread that reads a program's output.
 fn reading<T: Send + 'static>(
     child: &mut Child,
     read: impl FnOnce(std::process::ChildStdout) -> std::io::Result<T> + Send + 'static,
@@ -190,7 +190,7 @@ fn reading<T: Send + 'static>(
     let out = child.stdout.take().context("its output is not piped")?;
     let (send, came) = channel();
     std::thread::spawn(move || {
-        // Whoever waited has gone when it is too late.
+        // The receiver is gone after a time-out.
         let _ = send.send(read(out));
     });
     Ok(came)

@@ -1,4 +1,4 @@
-//! ADD: a container becomes a port of a bridge, or nothing has changed.
+//! ADD: attaches a container as a port of a bridge, or leaves everything unchanged.
 
 use super::attachment::{self, Port};
 use super::call::Call;
@@ -12,19 +12,21 @@ use super::undo::Undo;
 use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::Client;
 
-/// Most addresses that a port's `source_guard` has.
+/// Maximum number of addresses in a port's `source_guard`.
 const MOST: usize = 64;
 
-/// Attaches a container. A failure undoes every step.
+/// Attaches a container. A failure undoes all steps.
 pub(super) fn add(call: &Call, network: &Network, input: &[u8]) -> Result<Success, CniError> {
     let mut undo = Undo::default();
     attach(call, network, input, &mut undo).map_err(|error| undo.carry_out(error))
 }
 
-/// 1. Checks everything that can be checked.
-/// 2. Makes the pair, which also keeps a second ADD of the same attachment out.
-/// 3. Gets addresses from the IPAM plugin, and sets them; the container's end is up, so that its port opens with a carrier.
-/// 4. Adds the port, held to these addresses, and announces them.
+/// The steps of ADD.
+///
+/// 1. Checks the configuration. 2. Creates the veth pair, which makes a second ADD of the same attachment
+///   fail. 3. Gets addresses from the IPAM plugin, sets them and sets the container's interface up, so that
+///   the port has a carrier when it opens. 4. Adds the port with its addresses as source guard, and announces
+///   them.
 fn attach<'a>(
     call: &'a Call,
     network: &'a Network,
@@ -53,7 +55,7 @@ fn attach<'a>(
 
     let mac = MacAddress(link.mac).to_string();
     let addresses = attached.ips.iter().map(|ip| ip.address).collect::<Vec<Cidr>>();
-    // Also when the gateway does not answer: then nobody knows if it has the port.
+    // Undone even if the gateway does not answer, because it may have the port.
     undo.note(|| Port::of(call, network).delete(attachment::reach(network).ok().as_mut()));
     port.add(&mut client, &mac, &addresses)?;
     namespace.announce(&link);
@@ -66,7 +68,7 @@ fn attach<'a>(
     Ok(attached)
 }
 
-/// Makes sure that the IPAM plugin has given addresses that a port can be held to.
+/// Checks that the IPAM plugin has assigned a suitable number of addresses for the source guard.
 fn check_addresses(network: &Network, attached: &Success) -> Result<(), CniError> {
     let Some(name) = network.ipam() else { return Ok(()) };
     match attached.ips.len() {
@@ -82,7 +84,7 @@ fn check_addresses(network: &Network, attached: &Success) -> Result<(), CniError
     }
 }
 
-/// The interfaces of the result: this machine's end, and the container's.
+/// Interfaces of the result: the host's end of the pair, and the container's.
 fn interfaces(call: &Call, name: &str, mac: &str, mtu: u32) -> Result<Vec<Interface>, CniError> {
     let failed = |error| pair::refused(&format!("read the interface {name}"), error);
     let own = Client::open(None).and_then(|mut client| pair::look(&mut client, name)).map_err(failed)?;

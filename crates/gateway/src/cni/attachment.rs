@@ -1,4 +1,4 @@
-//! The port of an attachment: in the gateway, and in a file of `conf.d` so that a restart knows it.
+//! Port of an attachment: in the gateway, and in a file of `conf.d` that a restart reads.
 
 use super::call::Call;
 use super::error::{ATTACHED, CHANGED, CONFIGURATION, CniError, REFUSED};
@@ -16,21 +16,21 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use toml::{Table, Value};
 
-/// Time for which an interface may be without a carrier.
+/// Time limit for the interface to get a carrier.
 const PATIENCE: Nanos = Nanos::from_seconds(2);
 
-/// The port of an attachment.
+/// Port of an attachment.
 #[derive(Debug)]
 pub(super) struct Port<'a> {
-    /// Its name, which is that of its interface, too.
+    /// Name of the port and of the host's interface.
     pub(super) name: String,
     network: &'a Network,
-    /// First line of its file.
+    /// First line of the port's file.
     head: String,
 }
 
 impl<'a> Port<'a> {
-    /// The port of a call about a container.
+    /// The port of a call for a container.
     pub(super) fn of(call: &Call, network: &'a Network) -> Self {
         Self::of_attachment(network, &call.container, &call.interface)
     }
@@ -42,7 +42,7 @@ impl<'a> Port<'a> {
         Self { name, network, head }
     }
 
-    /// Its tables; with the addresses that its packets may come from, unless the network leaves that open.
+    /// TOML tables of the port, with its source guard if the network has `source_guard`.
     fn tables(&self, mac: Option<&str>, addresses: &[Cidr]) -> Table {
         let text = |text: &str| Value::String(text.to_owned());
         let named = |table: Table| Table::from_iter([(self.name.clone(), Value::Table(table))]);
@@ -79,7 +79,7 @@ impl<'a> Port<'a> {
         PortRequest { name: self.name.clone(), order, tables, in_file: true, dry_run, yes: false }
     }
 
-    /// Makes sure that the gateway would take the port, whose interface is still missing.
+    /// Checks by a dry run that the gateway would accept the port, whose interface does not exist yet.
     pub(super) fn probe(&self, client: &mut Client) -> Result<(), CniError> {
         if file_of(&self.network.file, &self.name).exists() {
             let file = file_of(&self.network.file, &self.name);
@@ -91,7 +91,7 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
-    /// Adds the port to the gateway, with its file: both or neither.
+    /// Adds the port to the gateway and writes its file, or does neither.
     pub(super) fn add(&self, client: &mut Client, mac: &str, addresses: &[Cidr]) -> Result<(), CniError> {
         let text = self.head.clone() + &self.tables(Some(mac), addresses).to_string();
         let request = self.request(PortOrder::Add, text.clone(), false);
@@ -100,7 +100,7 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
-    /// Deletes the port and its file. Without a running gateway, the file alone.
+    /// Removes the port and its file; only the file if no gateway runs.
     pub(super) fn delete(&self, client: Option<&mut Client>) -> Result<(), CniError> {
         let file = file_of(&self.network.file, &self.name);
         match client {
@@ -113,8 +113,8 @@ impl<'a> Port<'a> {
         Ok(())
     }
 
-    /// Makes sure that file and gateway have the port as ADD has left it, and that it is open. Keys that an operator has
-    /// added are left out of that.
+    /// Checks that file and gateway have the port as ADD has left it, and that it is open. Additional keys of
+    /// an operator are ignored.
     pub(super) fn compare(&self, client: &mut Client, mac: &str, addresses: &[Cidr]) -> Result<(), CniError> {
         let broken = |text: String| CniError::new(CHANGED, format!("{text}: call DEL and ADD"));
         let file = file_of(&self.network.file, &self.name);
@@ -140,20 +140,20 @@ impl<'a> Port<'a> {
         }
         match self.state(client)?.as_deref() {
             Some("open") => Ok(()),
-            // The gateway hears of a carrier that has come back within a second.
+            // The gateway sees a new carrier within a second.
             Some("no-carrier") if self.has_carrier()? => Ok(()),
             Some(state) => Err(broken(format!("the port {} is {state}", self.name))),
             None => Err(broken(format!("the gateway has no port {}", self.name))),
         }
     }
 
-    /// True if the port's interface has a carrier, or gets one in time.
+    /// Returns true if the port's interface has a carrier, or gets one in time.
     fn has_carrier(&self) -> Result<bool, CniError> {
         await_carrier(&self.name, PATIENCE)
             .map_err(|error| refused(&format!("wait for a carrier of {}", self.name), error))
     }
 
-    /// State of the gateway's port, as `polder show ports` has it; `None` if there is none.
+    /// State of the gateway's port, as in `polder show ports`; `None` if there is no such port.
     fn state(&self, client: &mut Client) -> Result<Option<String>, CniError> {
         let ask =
             Ask::Show { what: What::Ports, of: Some(self.name.clone()), since_seconds: None, most: None };
@@ -166,7 +166,7 @@ impl<'a> Port<'a> {
     }
 }
 
-/// Connects to the network's gateway, and makes sure that it is the one that ports are for.
+/// Connects to the network's gateway, and checks that it reads the network's `conf.d`.
 pub(super) fn connect(network: &Network) -> Result<Client, CniError> {
     let mut client = reach(network)?;
     let answer = client.ask(Ask::File)?;

@@ -1,39 +1,39 @@
-//! The call of a plugin: its environment (CNI specification 1.1.0, "Parameters").
+//! Environment of a plugin call (CNI specification 1.1.0, "Parameters").
 
 use super::error::{CniError, ENVIRONMENT};
 use polder_datapath::wire::MacAddress;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a container's ID: the alias of an interface has it, with the network's name.
+/// Maximum length of a container id in bytes, because the interface's alias contains it.
 const MAX_ID: usize = 128;
 
-/// Operation that is asked for.
+/// Operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Attaches a container.
     Add,
     /// Detaches a container.
     Delete,
-    /// Compares an attachment with what ADD left.
+    /// Checks that an attachment is as ADD has left it.
     Check,
-    /// Deletes attachments of a network that are not listed.
+    /// Removes attachments of a network that are not listed (GC).
     Collect,
-    /// Says if ADD can be carried out.
+    /// Reports whether ADD would work.
     Status,
-    /// Lists versions of the specification.
+    /// Lists the supported versions of the specification.
     Version,
 }
 
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Container's ID; empty for operations on a network.
+    /// Container id; empty for operations on a network.
     pub container: String,
     /// File of the container's network namespace.
     pub namespace: Option<PathBuf>,
     /// Name of the interface in the container.
     pub interface: String,
-    /// Link-layer address of `CNI_ARGS`.
+    /// MAC address from `CNI_ARGS`.
     pub mac: Option<MacAddress>,
     /// Directories of plugins.
     pub path: Vec<PathBuf>,
@@ -43,7 +43,7 @@ impl Command {
     /// Reads the operation.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is unknown.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
         let word = variable("CNI_COMMAND").unwrap_or_default();
         let commands = [
@@ -61,7 +61,7 @@ impl Command {
         })
     }
 
-    /// True for an operation on one container.
+    /// True for an operation on a single container.
     fn is_of_a_container(self) -> bool {
         matches!(self, Self::Add | Self::Delete | Self::Check)
     }
@@ -99,20 +99,20 @@ impl Call {
             return Err(wrong("CNI_IFNAME", &call.interface, rule));
         }
         let namespace = value("CNI_NETNS").map(PathBuf::from);
-        // Of a container that goes, the namespace may have gone.
+        // A deleted container's namespace may not exist any more.
         let may_be_missing = command == Command::Delete;
         call.namespace = if may_be_missing { namespace } else { Some(needed("CNI_NETNS")?.into()) };
         call.mac = mac_of(&value("CNI_ARGS").unwrap_or_default())?;
         Ok(call)
     }
 
-    /// File of the container's network namespace, of a call that needs it.
+    /// Network namespace file of a call that needs it.
     pub(super) fn namespace(&self) -> &Path {
         self.namespace.as_deref().unwrap_or(Path::new(""))
     }
 }
 
-/// Value of `MAC` in `CNI_ARGS`; other keys are for other plugins.
+/// `MAC` in `CNI_ARGS`; other keys are ignored.
 fn mac_of(arguments: &str) -> Result<Option<MacAddress>, CniError> {
     let mut mac = None;
     for pair in arguments.split(';').filter(|pair| !pair.is_empty()) {
@@ -127,7 +127,7 @@ fn mac_of(arguments: &str) -> Result<Option<MacAddress>, CniError> {
     Ok(mac)
 }
 
-/// Reads the link-layer address of one station.
+/// Parses a unicast MAC address.
 pub(super) fn station(text: &str) -> Result<MacAddress, String> {
     let mac = text.parse::<MacAddress>().map_err(|error| error.to_string())?;
     let is_station = mac.0[0] & 1 == 0 && mac.0 != [0; 6];
@@ -138,7 +138,7 @@ pub(super) fn station(text: &str) -> Result<MacAddress, String> {
     }
 }
 
-/// True for the name of a network or container.
+/// True for a valid name of a network or container.
 pub(super) fn is_identifier(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))

@@ -1,4 +1,4 @@
-//! CHECK: interfaces, addresses, routes, port and guard are as ADD left them.
+//! CHECK: interfaces, addresses, routes, port and source guard are as ADD left them.
 
 use super::attachment::{self, Port};
 use super::call::Call;
@@ -30,7 +30,7 @@ pub(super) fn check(call: &Call, network: &Network, input: &[u8]) -> Result<(), 
     compare(&port.name, own.as_ref(), interface(&before, &port.name))?;
     compare(&call.interface, link.as_ref(), interface(&before, &call.interface))?;
     let link = link.unwrap_or_default();
-    // Addresses of other plugins of a chain are on other interfaces.
+    // Other plugins of a chain have addresses on other interfaces.
     let place =
         before.interfaces.iter().position(|found| found.name == call.interface && !found.sandbox.is_empty());
     let mut own = before.clone();
@@ -43,12 +43,12 @@ pub(super) fn check(call: &Call, network: &Network, input: &[u8]) -> Result<(), 
     ipam::ask("CHECK", call, network, input)
 }
 
-/// The interface of that name in the result of ADD.
+/// Interface with a name in the result of ADD.
 fn interface<'a>(before: &'a Success, name: &str) -> Option<&'a Interface> {
     before.interfaces.iter().find(|found| found.name == name)
 }
 
-/// Makes sure that an interface is there, up, and has the address that ADD told.
+/// Checks that an interface exists, is up, and has the MAC address of ADD's result.
 fn compare(name: &str, link: Option<&Link>, before: Option<&Interface>) -> Result<(), CniError> {
     let mac = link.map(|link| MacAddress(link.mac).to_string());
     let trouble = match (link, before) {

@@ -1,4 +1,4 @@
-//! GC: attachments of a network that the runtime does not know go.
+//! GC: removes attachments of a network that the runtime does not list.
 
 use super::attachment::{self, Port};
 use super::call::Call;
@@ -7,9 +7,10 @@ use super::error::CniError;
 use super::network::{Attachment, Network};
 use super::{ipam, pair};
 
-/// Deletes every attachment that is not in `cni.dev/valid-attachments`, by its port's file or its interface.
+/// Removes every attachment, found by its port's file or its interface, that is not in
+/// `cni.dev/valid-attachments`.
 pub(super) fn collect(call: &Call, network: &Network, input: &[u8]) -> Result<(), CniError> {
-    // `cnitool gc` has no list, and `null` is an empty one.
+    // A missing list (`cnitool gc`) and `null` count as empty.
     let valid = network.valid.as_deref().unwrap_or_default();
     let of_interfaces = pair::list(&network.name)?.into_iter().map(|(_, attachment)| attachment);
     let mut known: Vec<Attachment> = attachment::list(network).into_iter().chain(of_interfaces).collect();

@@ -1,4 +1,4 @@
-//! DEL: port, interface and addresses go, as far as they are there.
+//! DEL: removes port, interface and addresses, as far as they exist.
 
 use super::attachment::{self, Port};
 use super::call::Call;
@@ -6,13 +6,13 @@ use super::error::{CniError, is_absent};
 use super::network::Network;
 use super::{ipam, pair};
 
-/// Detaches a container; each step is made whatever became of the others.
+/// Detaches a container; later steps run even if earlier ones fail.
 pub(super) fn delete(call: &Call, network: &Network, input: &[u8]) -> Result<(), CniError> {
     let steps = [delete_port(network, &Port::of(call, network)), ipam::ask("DEL", call, network, input)];
     CniError::all(steps.into_iter().filter_map(Result::err))
 }
 
-/// Deletes a port and its interface; a gateway that does not run needs no telling.
+/// Removes a port and its interface; works without a running gateway.
 pub(super) fn delete_port(network: &Network, port: &Port<'_>) -> Result<(), CniError> {
     let deleted = match attachment::reach(network) {
         Ok(mut client) => port.delete(Some(&mut client)),

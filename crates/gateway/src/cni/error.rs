@@ -1,4 +1,4 @@
-//! Errors, as a plugin prints them (CNI specification 1.1.0, "Error").
+//! Errors in the form that plugins print (CNI specification 1.1.0, "Error").
 
 use super::result::newest;
 use crate::control::Fault;
@@ -6,15 +6,15 @@ use crate::control::client::ClientError;
 use serde_json::json;
 use std::fmt;
 
-/// The plugin does not know this version of the specification.
+/// The version of the specification is not supported.
 pub const VERSION: u32 = 1;
 /// A key of the network configuration is not supported.
 pub const KEY: u32 = 2;
-/// A variable of the environment is missing or wrong.
+/// An environment variable is missing or wrong.
 pub const ENVIRONMENT: u32 = 4;
 /// Input or output failed.
 pub const IO: u32 = 5;
-/// The network configuration is not JSON of this form.
+/// The network configuration is no valid JSON.
 pub const DECODE: u32 = 6;
 /// The network configuration is wrong.
 pub const CONFIGURATION: u32 = 7;
@@ -24,33 +24,33 @@ pub const LATER: u32 = 11;
 pub const UNAVAILABLE: u32 = 50;
 /// The gateway refuses.
 pub const REFUSED: u32 = 100;
-/// The container, or this machine, has the interface already.
+/// The container or this host has the interface already.
 pub const ATTACHED: u32 = 101;
 /// An attachment is not as ADD left it.
 pub const CHANGED: u32 = 102;
-/// The kernel refuses.
+/// The kernel refused an operation.
 pub const KERNEL: u32 = 103;
-/// The IPAM plugin failed without an error of its own.
+/// The IPAM plugin failed without a valid error message.
 pub const IPAM: u32 = 104;
 
 /// Error of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
-    /// Number of the error: of the specification below 100, and of this plugin from there on.
+    /// Code of the error: below 100 from the specification, from 100 on this plugin's.
     pub code: u32,
     /// Error and its remedy.
     pub message: String,
-    /// Further errors, such as those of undoing; may be empty.
+    /// Further errors, such as failures of undo steps; may be empty.
     pub details: String,
 }
 
 impl CniError {
-    /// An error with a number and a message.
+    /// Creates an error.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: String::new() }
     }
 
-    /// The error with another one behind it.
+    /// Appends another error to the details.
     #[must_use]
     pub fn with(mut self, other: &str) -> Self {
         if !self.details.is_empty() {
@@ -60,16 +60,16 @@ impl CniError {
         self
     }
 
-    /// The first of some errors, with the others behind it.
+    /// Combines errors: the first, with the others as details.
     ///
     /// # Errors
-    /// When there is one.
+    /// When there is at least one.
     pub fn all(errors: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let first = errors.into_iter().reduce(|first, other| first.with(&other.to_string()));
         first.map_or(Ok(()), Err)
     }
 
-    /// The object that the plugin prints; `version` is that of the call.
+    /// JSON object that the plugin prints, for the call's version.
     pub fn to_json(&self, version: &str) -> String {
         let version = if version.is_empty() { newest() } else { version };
         let mut object = json!({ "cniVersion": version, "code": self.code, "msg": self.message });
@@ -104,7 +104,7 @@ impl From<ClientError> for CniError {
     }
 }
 
-/// The error of a request of `crate::control::port_file`.
+/// Error of a request through `crate::control::port_file`.
 impl From<anyhow::Error> for CniError {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<ClientError>() {
@@ -114,7 +114,7 @@ impl From<anyhow::Error> for CniError {
     }
 }
 
-/// True if no gateway runs.
+/// True if the error means that no gateway runs.
 pub(super) fn is_absent(error: &ClientError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! The container's network namespace: its interface, addresses and routes (network_namespaces(7), rtnetlink(7)).
+//! The container's network namespace: interface, addresses and routes (network_namespaces(7), rtnetlink(7)).
 
 use super::call::Call;
 use super::error::{CHANGED, CniError, ENVIRONMENT, KERNEL};
@@ -15,11 +15,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Namespace of the calling thread.
+/// Network namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
-/// `IFA_F_NODAD`: the IPAM plugin gives no address twice.
+/// `IFA_F_NODAD`: no duplicate address detection, because the IPAM plugin assigns each address once.
 const NO_DETECTION: u8 = 2;
-/// Number of bytes of `ifaddrmsg` and of `rtmsg`.
+/// Lengths of `ifaddrmsg` and `rtmsg` in bytes.
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 /// `RTPROT_STATIC`.
@@ -32,11 +32,11 @@ const METRIC_ADVMSS: u16 = 8;
 pub(super) struct Namespace(File);
 
 impl Namespace {
-    /// Opens a namespace that is not the plugin's own.
+    /// Opens a namespace other than the plugin's own.
     pub(super) fn open(path: &Path) -> Result<Self, CniError> {
         let wrong =
             |text: String| CniError::new(ENVIRONMENT, format!("CNI_NETNS is {}: {text}", path.display()));
-        // A FIFO in its place keeps nobody waiting.
+        // Does not block on a FIFO in its place.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = file.map_err(|error| wrong(format!("{error}; start the container first")))?;
         let place = |file: std::io::Result<std::fs::Metadata>| file.map(|file| (file.dev(), file.ino())).ok();
@@ -55,12 +55,12 @@ impl Namespace {
         }
     }
 
-    /// Its file.
+    /// File of the namespace.
     pub(super) fn file(&self) -> &File {
         &self.0
     }
 
-    /// Does `work` in the namespace, on a thread of its own.
+    /// Runs `work` in the namespace, on a thread of its own.
     fn inside<T: Send>(&self, work: impl FnOnce(&mut Client) -> T + Send) -> Result<T, Errno> {
         let enter_and_work = || {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -69,19 +69,19 @@ impl Namespace {
         std::thread::scope(|scope| scope.spawn(enter_and_work).join().unwrap_or(Err(Errno::IO)))
     }
 
-    /// An interface of the container; `None` if it has none of the name.
+    /// An interface of the container; `None` if it does not exist.
     pub(super) fn look(&self, name: &str) -> Result<Option<Link>, CniError> {
         let found = self.inside(|client| look(client, name)).and_then(|found| found);
         found.map_err(|error| refused("read the container's interfaces", error))
     }
 
-    /// Gives the interface its addresses, switches it on, and adds its routes.
+    /// Adds the addresses to the interface, sets it up, and adds the routes.
     pub(super) fn set_up(&self, index: u32, call: &Call, attached: &Success) -> Result<(), CniError> {
         let has_ipv6 = attached.ips.iter().any(|ip| ip.address.address.is_ipv6());
         let name = &call.interface;
         let work = |client: &mut Client| {
             if has_ipv6 {
-                // A kernel without IPv6 says so when it gets the address.
+                // Fails on a kernel without IPv6, which then refuses the address.
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "0");
             }
             pair::make_addresses(client, index, if has_ipv6 { BY_MAC } else { NOT_AT_ALL });
@@ -96,10 +96,11 @@ impl Namespace {
         self.inside(work).map_err(|error| refused("enter the container's namespace", error))?
     }
 
-    /// Has the kernel announce the interface's addresses: neighbours may know an earlier container of them. Nothing
-    /// depends on it.
+    /// Makes the kernel announce the interface's addresses, because neighbours may remember another
+    /// container's MAC address. Failures are ignored.
     ///
-    /// Source: `arp_notify` and `ndisc_notify` of ip-sysctl.rst; setting the link-layer address that is there counts.
+    /// Source: `arp_notify` and `ndisc_notify` of ip-sysctl.rst; setting the same MAC address again triggers
+    /// them.
     pub(super) fn announce(&self, link: &Link) {
         let announced = self.inside(|client| {
             for file in ["ipv4/conf/NAME/arp_notify", "ipv6/conf/NAME/ndisc_notify"] {
@@ -149,7 +150,7 @@ impl Namespace {
 fn add_route(client: &mut Client, index: u32, route: &Route, attached: &Success) -> Result<(), CniError> {
     let body = route_body(index, route, next_hop(route, &attached.ips));
     match client.create(libc::RTM_NEWROUTE, &body) {
-        // The first route to a network counts.
+        // The first route to a network is used.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(CniError::new(
             KERNEL,
@@ -161,7 +162,7 @@ fn add_route(client: &mut Client, index: u32, route: &Route, attached: &Success)
     }
 }
 
-/// Next hop of a route: its own, or the router of the network of an address.
+/// Next hop of a route: its own, or the gateway of an address.
 fn next_hop(route: &Route, ips: &[Ip]) -> Option<IpAddr> {
     let of_family = |ip: &&Ip| ip.address.address.is_ipv4() == route.dst.address.is_ipv4();
     route.gw.or_else(|| ips.iter().filter(of_family).find_map(|ip| ip.gateway))
@@ -178,7 +179,7 @@ fn is_route(item: &Item, index: u32, route: &Route, hop: Option<IpAddr>) -> bool
     is_wanted && hops.iter().any(|found| found.index == index && found.gateway == hop)
 }
 
-/// The address of a network.
+/// Network address of a prefix.
 fn masked(network: Cidr) -> IpAddr {
     match network.address {
         IpAddr::V4(address) => {
@@ -204,7 +205,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// `ifaddrmsg` and the address.
+/// Body of a request to add an address: `ifaddrmsg`, then attributes.
 fn address_body(index: u32, Cidr { address, bits }: Cidr) -> Vec<u8> {
     let flags = if address.is_ipv6() { NO_DETECTION } else { 0 };
     let mut body = vec![family_of(address), bits, flags, 0];
@@ -214,9 +215,9 @@ fn address_body(index: u32, Cidr { address, bits }: Cidr) -> Vec<u8> {
     body
 }
 
-/// `rtmsg` and the route.
+/// Body of a request to add a route: `rtmsg`, then attributes.
 fn route_body(index: u32, route: &Route, hop: Option<IpAddr>) -> Vec<u8> {
-    // Without a next hop destinations are on the link.
+    // Destinations without a next hop are on-link.
     let usual = if hop.is_none() && route.dst.address.is_ipv4() {
         libc::RT_SCOPE_LINK
     } else {

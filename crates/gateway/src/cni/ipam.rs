@@ -1,4 +1,4 @@
-//! The IPAM plugin: started with the same environment and input (CNI specification 1.1.0, section 4).
+//! The IPAM plugin, started with the same environment and input (CNI specification 1.1.0, section 4).
 
 use super::call::Call;
 use super::error::{CONFIGURATION, CniError, IO, IPAM};
@@ -10,10 +10,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Most bytes of its output that are shown where it is no error of the specification.
+/// Maximum number of bytes shown of output that is no valid error.
 const SHOWN: usize = 300;
 
-/// Addresses, routes and name servers for a container; nothing for a network without IPAM.
+/// Addresses, routes and name servers for a container; an empty result without IPAM plugin.
 pub(super) fn add(call: &Call, network: &Network, input: &[u8]) -> Result<Success, CniError> {
     let Some(name) = network.ipam() else { return Ok(Success::default()) };
     let output = run("ADD", name, call, input, None)?;
@@ -22,13 +22,13 @@ pub(super) fn add(call: &Call, network: &Network, input: &[u8]) -> Result<Succes
     serde_json::from_slice(&output).map_err(unreadable)
 }
 
-/// Has the IPAM plugin carry out another operation, if the network has one.
+/// Runs another operation of the IPAM plugin, if the network has one.
 pub(super) fn ask(operation: &str, call: &Call, network: &Network, input: &[u8]) -> Result<(), CniError> {
     let Some(name) = network.ipam() else { return Ok(()) };
     run(operation, name, call, input, None).map(drop)
 }
 
-/// Has the IPAM plugin take the addresses of an attachment back, in a call that is not about it.
+/// Releases the addresses of an attachment other than the call's.
 pub(super) fn take_back(
     attachment: &Attachment,
     call: &Call,
@@ -80,7 +80,7 @@ fn run(
     Ok(output.stdout)
 }
 
-/// The error of the IPAM plugin: its number and text, with its name.
+/// Error of the IPAM plugin: its code and text, with its name.
 fn error_of(name: &str, operation: &str, output: &Output) -> CniError {
     #[derive(Deserialize)]
     struct Said {

@@ -1,4 +1,4 @@
-//! The CNI plugin: containers' ports of a bridge, added and deleted by a container runtime (CNI specification 1.1.0).
+//! The CNI plugin: adds containers to a bridge of a gateway, called by a container runtime (CNI specification 1.1.0).
 //!
 //! ```text
 //! runtime ── CNI_COMMAND, JSON ──▶ polder-cni ── exec ──▶ IPAM plugin
@@ -7,9 +7,9 @@
 //!                                  gateway
 //! ```
 //!
-//! [mod@call] reads the environment and [`network`] the configuration. `add`, `delete`, `check`, `collect` and
-//! `status` are the operations. They share `attachment` (the port of the gateway and its file), `pair` (the veth),
-//! `inside` (the container's namespace) and `ipam` (the other plugin). [`result`] and [`error`] are the answers.
+//! [mod@call] reads the environment and [`network`] the configuration. `add`, `delete`, `check`, `collect` and `status` are
+//! the operations. They share `attachment` (the gateway's port and its file), `pair` (the veth pair), `inside` (the
+//! container's namespace) and `ipam` (the IPAM plugin). [`result`] and [`error`] are the outputs.
 
 pub mod call;
 pub mod error;
@@ -36,7 +36,7 @@ use std::path::Path;
 
 /// Name of the plugin: that of the link in the runtime's directory, and `type` of a network configuration.
 pub const NAME: &str = "polder-cni";
-/// Longest network configuration in bytes.
+/// Maximum length of a network configuration, in bytes.
 const MAX_INPUT: u64 = 1 << 20;
 
 /// True if the process was started by the plugin's name.
@@ -45,10 +45,10 @@ pub fn is_called() -> bool {
     name.is_some_and(|name| Path::new(&name).file_name() == Some(OsStr::new(NAME)))
 }
 
-/// Carries out the call that environment and standard input describe, and prints its result or error.
+/// Runs the call described by environment and standard input, and prints its result or error.
 ///
 /// # Errors
-/// When it failed.
+/// When it failed; the error is printed.
 #[expect(clippy::result_unit_err, reason = "the error is printed")]
 pub fn call() -> Result<(), ()> {
     let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
@@ -72,7 +72,7 @@ pub fn call() -> Result<(), ()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(drop).and(outcome)
 }
 
-/// Result of the call as text; empty for operations without one.
+/// Result of the call as text; empty for operations without a result.
 fn answer(variable: impl Fn(&str) -> Option<String>, input: &[u8]) -> Result<String, CniError> {
     let command = Command::of(&variable)?;
     if command == Command::Version {

@@ -9,31 +9,31 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// The gateway's file unless `file` names it.
+/// Default of `file`: the gateway's configuration file.
 const FILE: &str = "/etc/polder/gateway.toml";
-/// Most bytes of a network's name: the alias of an interface has it, with the container's ID.
+/// Maximum length of a network's name in bytes, because the interface's alias contains it.
 const MAX_NAME: usize = 64;
-/// Keys that runtimes add, or that are for other plugins of a chain.
+/// Keys that runtimes add, or that other plugins of a chain use.
 const OTHERS: [&str; 6] =
     ["type", "capabilities", "cniVersions", "disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
 /// Prefix of keys that the specification reserves.
 const RESERVED: &str = "cni.dev/";
 
-/// A network.
+/// A network configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
     /// Version of the specification.
     #[serde(default)]
     pub cni_version: String,
-    /// Its name.
+    /// Name of the network.
     #[serde(default)]
     pub name: String,
     /// Name of the gateway; needed when several run.
     pub gateway: Option<String>,
-    /// Control socket of the gateway, when it is at another place than usual.
+    /// Control socket of the gateway, if not at the default path.
     pub socket: Option<PathBuf>,
-    /// Configuration file of the gateway: ports are files of `conf.d` beside it.
+    /// Configuration file of the gateway; ports are files in `conf.d` beside it.
     #[serde(default = "usual_file")]
     pub file: PathBuf,
     /// Bridge of the gateway.
@@ -41,15 +41,15 @@ pub struct Network {
     pub bridge: String,
     /// VLAN of the containers in the bridge.
     pub vlan: Option<u16>,
-    /// True if containers reach no other isolated member.
+    /// True if containers cannot reach other isolated members.
     #[serde(default)]
     pub isolated: bool,
     /// MTU of the interfaces.
     pub mtu: Option<u32>,
-    /// True if a container keeps its MAC and IP addresses.
+    /// True if packets must have the container's own MAC and IP addresses.
     #[serde(default = "yes")]
     pub source_guard: bool,
-    /// The IPAM plugin's part.
+    /// Section of the IPAM plugin.
     ipam: Option<Ipam>,
     /// Name servers of the containers.
     #[serde(default)]
@@ -57,10 +57,10 @@ pub struct Network {
     /// Arguments of capabilities.
     #[serde(default)]
     runtime_config: Arguments,
-    /// Arguments of `args`.
+    /// Arguments in `args`.
     #[serde(default)]
     args: Args,
-    /// Result of ADD, for operations behind it.
+    /// Result of ADD, for operations after it.
     pub prev_result: Option<Value>,
     /// Attachments that GC keeps.
     #[serde(rename = "cni.dev/valid-attachments")]
@@ -89,7 +89,7 @@ struct Arguments {
 /// Attachment of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Attachment {
-    /// Container's ID.
+    /// Container id.
     #[serde(rename = "containerID")]
     pub container: String,
     /// Name of the interface in the container.
@@ -106,10 +106,10 @@ const fn yes() -> bool {
 }
 
 impl Network {
-    /// Reads and checks a network configuration.
+    /// Parses and checks a network configuration.
     ///
     /// # Errors
-    /// When it is not one, or of a version without `command`.
+    /// When it is invalid, or its version does not have `command`.
     pub fn parse(input: &[u8], command: Command) -> Result<Self, CniError> {
         let decode =
             |error| CniError::new(DECODE, format!("the network configuration cannot be read: {error}"));
@@ -122,7 +122,7 @@ impl Network {
                 "`name` is {name:?}: use at most {MAX_NAME} letters, digits, `_`, `.` and `-`, and begin with a letter or digit"
             ));
         }
-        // A container goes even if its network was changed to something wrong.
+        // A container can be deleted even if its network's configuration has become invalid.
         if !matches!(command, Command::Delete | Command::Collect) {
             network.check_keys()?;
         }
@@ -174,7 +174,7 @@ impl Network {
         Ok(())
     }
 
-    /// The control socket of its gateway.
+    /// Control socket of the network's gateway.
     pub(super) fn control(&self) -> Result<PathBuf, ClientError> {
         match (&self.socket, &self.gateway) {
             (Some(path), _) => Ok(path.clone()),
@@ -183,12 +183,12 @@ impl Network {
         }
     }
 
-    /// Name of the IPAM plugin; none for containers without addresses.
+    /// Name of the IPAM plugin; `None` for containers without addresses.
     pub(super) fn ipam(&self) -> Option<&str> {
         self.ipam.as_ref().map(|ipam| ipam.kind.as_str()).filter(|kind| !kind.is_empty())
     }
 
-    /// Link-layer address that is asked for: by a capability, by `args`, or by `CNI_ARGS`.
+    /// Requested MAC address, from a capability, `args` or `CNI_ARGS`.
     pub(super) fn mac(&self, call: &Call) -> Result<Option<MacAddress>, CniError> {
         let text = self.runtime_config.mac.as_ref().or(self.args.cni.mac.as_ref());
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(call.mac) };

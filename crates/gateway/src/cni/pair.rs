@@ -1,4 +1,5 @@
-//! The veth pair of an attachment: one end at the gateway, the other made in the container (veth(4), rtnetlink(7)).
+//! The veth pair of an attachment: one end on the host for the gateway, the other in the container (veth(4),
+//! rtnetlink(7)).
 
 use super::call::Call;
 use super::error::{ATTACHED, CniError, KERNEL};
@@ -14,27 +15,25 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 
-/// MTU unless the network has one.
+/// Default MTU.
 const MTU: u32 = 1500;
-/// First word of an alias.
+/// First word of an interface's alias.
 const ALIAS: &str = "polder-cni";
 /// `VETH_INFO_PEER` of linux/veth.h.
 const PEER: u16 = 1;
-/// `AF_INET6`, `IFLA_INET6_ADDR_GEN_MODE`, and its modes: by the link-layer address, and none.
+/// `AF_INET6`, `IFLA_INET6_ADDR_GEN_MODE`, and its modes: from the MAC address, and none.
 const IPV6: u16 = 10;
 const ADDRESSES_ARE_MADE: u16 = 8;
 pub(super) const BY_MAC: u8 = 0;
 pub(super) const NOT_AT_ALL: u8 = 1;
 
-/// Name of the port and of the machine's end, by network, container and interface.
-///
-/// A hash of them, folded to 48 bits.
+/// Name of the port and of the host's end: a 48-bit hash of network, container and interface.
 pub(super) fn name_of(network: &str, container: &str, interface: &str) -> String {
     let hash = fnv1a([network, container, interface].into_iter().flat_map(|word| word.bytes().chain([0])));
     format!("cni{:012x}", (hash >> 48 ^ hash) & 0xffff_ffff_ffff)
 }
 
-/// An interface of the client's namespace; `None` if there is none of the name.
+/// An interface of the client's namespace; `None` if it does not exist.
 pub(super) fn look(client: &mut Client, name: &str) -> Result<Option<Link>, Errno> {
     let mut body = vec![0; HEADER];
     put(&mut body, libc::IFLA_IFNAME, &terminated(name));
@@ -45,9 +44,9 @@ pub(super) fn look(client: &mut Client, name: &str) -> Result<Option<Link>, Errn
     }
 }
 
-/// Waits for a carrier of an interface, for `patience` at most; true if it has one.
+/// Waits at most `patience` for the carrier of an interface; returns true if it has one.
 pub(super) fn await_carrier(name: &str, patience: Nanos) -> Result<bool, Errno> {
-    // Notices first: none of a change behind the look is missed.
+    // Subscribed before the first look, so that no change is missed.
     let (notices, mut client, clock) = (Notices::new()?, Client::open(None)?, Clock::start());
     let end = clock.now() + patience;
     while !look(&mut client, name)?.is_some_and(|link| link.carrier) {
@@ -60,7 +59,7 @@ pub(super) fn await_carrier(name: &str, patience: Nanos) -> Result<bool, Errno> 
     Ok(true)
 }
 
-/// Makes the pair: this machine's end is up, the container's is down.
+/// Creates the pair, with the host's end up and the container's down.
 pub(super) fn make(
     call: &Call,
     network: &Network,
@@ -99,7 +98,7 @@ pub(super) fn make(
     })
 }
 
-/// Gives the machine's end its alias, and no addresses.
+/// Sets the alias of the host's end, and disables its link-local addresses.
 fn finish(client: &mut Client, name: &str, alias: &str) -> Result<(), Errno> {
     let link = look(client, name)?.ok_or(Errno::NODEV)?;
     let mut body = with_flags(link.index, libc::IFF_UP);
@@ -109,7 +108,7 @@ fn finish(client: &mut Client, name: &str, alias: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets how link-local addresses are made. A kernel without IPv6 makes none.
+/// Sets how link-local addresses are generated; fails on a kernel without IPv6, which generates none.
 pub(super) fn make_addresses(client: &mut Client, index: u32, how: u8) {
     let (mut mode, mut family, mut body) = (Vec::new(), Vec::new(), vec![0; HEADER]);
     body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -128,7 +127,7 @@ pub(super) fn with_flags(index: u32, flags: i32) -> Vec<u8> {
     body
 }
 
-/// Deletes a pair by its end of this machine, if it is there.
+/// Deletes a pair by the host's end, if it exists.
 pub(super) fn delete(name: &str) -> Result<(), CniError> {
     let failed = |error| refused(&format!("delete the interface {name}"), error);
     let mut client = Client::open(None).map_err(failed)?;
@@ -138,13 +137,13 @@ pub(super) fn delete(name: &str) -> Result<(), CniError> {
         return Err(CniError::new(KERNEL, format!("the interface {name} is no veth but {kind}: rename it")));
     }
     match client.ask(libc::RTM_DELLINK, &with_flags(link.index, 0)) {
-        // Its namespace was deleted in this moment.
+        // Its namespace was deleted meanwhile.
         Ok(_) | Err(Errno::NODEV) => Ok(()),
         Err(error) => Err(failed(error)),
     }
 }
 
-/// Attachments of a network that have an interface here, with its name.
+/// Attachments of a network that have an interface on this host, each with the interface's name.
 pub(super) fn list(network: &str) -> Result<Vec<(String, Attachment)>, CniError> {
     let failed = |error| refused("list interfaces", error);
     let links = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETLINK, &[0; HEADER]));
@@ -156,12 +155,12 @@ pub(super) fn list(network: &str) -> Result<Vec<(String, Attachment)>, CniError>
     Ok(links.map_err(failed)?.iter().filter_map(|(_, body)| attachment(body)).collect())
 }
 
-/// Alias of the machine's end, and first line of the port's file.
+/// Alias of the host's end, and first line of the port's file.
 pub(super) fn alias_of(network: &str, container: &str, interface: &str) -> String {
     format!("{ALIAS} {network} {container} {interface}")
 }
 
-/// The attachment of an alias, if it is of that network.
+/// Parses an alias; `None` if it belongs to another network.
 pub(super) fn attachment_of(alias: &str, network: &str) -> Option<Attachment> {
     let mut words = alias.split_ascii_whitespace();
     let is_own = words.next() == Some(ALIAS) && words.next() == Some(network);
@@ -169,7 +168,7 @@ pub(super) fn attachment_of(alias: &str, network: &str) -> Option<Attachment> {
     (is_own && words.next().is_none()).then_some(Attachment { container, interface })
 }
 
-/// The error for a container that is attached.
+/// Error for a container that is attached already.
 pub(super) fn attached(call: &Call) -> CniError {
     CniError::new(
         ATTACHED,
@@ -180,7 +179,7 @@ pub(super) fn attached(call: &Call) -> CniError {
     )
 }
 
-/// The error for something that the kernel refuses.
+/// Error for an operation that the kernel refuses.
 pub(super) fn refused(action: &str, error: Errno) -> CniError {
     let remedy = match error {
         Errno::PERM | Errno::ACCESS => ": run the plugin as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN",

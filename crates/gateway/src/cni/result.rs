@@ -1,4 +1,4 @@
-//! Results, as plugins print them (CNI specification 1.1.0, "Success").
+//! Results in the form that plugins print (CNI specification 1.1.0, "Success").
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Versions of the specification, oldest first.
+/// Supported versions of the specification, oldest first.
 pub const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// The newest version.
+/// The newest supported version.
 pub fn newest() -> &'static str {
     VERSIONS[VERSIONS.len() - 1]
 }
 
-/// True if a version is `least` or newer; both are of [`VERSIONS`].
+/// True if `version` is `least` or newer; both are in [`VERSIONS`].
 pub(super) fn is_at_least(version: &str, least: &str) -> bool {
     let place = |wanted: &str| VERSIONS.iter().position(|version| *version == wanted);
     place(version) >= place(least)
@@ -26,11 +26,11 @@ pub fn supported(version: &str) -> String {
     format!("{:#}\n", json!({ "cniVersion": version, "supportedVersions": VERSIONS }))
 }
 
-/// Attachment of a container, or what an IPAM plugin has given it.
+/// Result of ADD, or addresses from an IPAM plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Success {
-    /// Interfaces, of the machine and of the container.
+    /// Interfaces on the host and in the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
     /// Addresses of the container.
@@ -39,53 +39,53 @@ pub struct Success {
     /// Routes of the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// Its name servers.
+    /// Name servers of the container.
     #[serde(skip_serializing_if = "Dns::is_empty")]
     pub dns: Dns,
 }
 
-/// Interface of an attachment.
+/// An interface of an attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its link-layer address.
+    /// MAC address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
-    /// Its MTU.
+    /// MTU in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// File of its network namespace; empty for one of the machine.
+    /// Network namespace file; empty for the host's interface.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
 }
 
-/// Address of an attachment.
+/// An address of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ip {
-    /// Place of its interface in the list.
+    /// Index of its interface in `interfaces`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
-    /// The address, and the length of its network's prefix.
+    /// Address with prefix length.
     pub address: Cidr,
-    /// Router of its network.
+    /// Gateway of its network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
 }
 
-/// Route of an attachment.
+/// A route of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Destinations.
+    /// Destination prefix.
     pub dst: Cidr,
-    /// Next hop; the router of the network without one.
+    /// Next hop; by default the gateway of the address's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// MTU on the way.
+    /// MTU of the route in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Largest TCP segment on the way.
+    /// Advertised maximum TCP segment size, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advmss: Option<u32>,
     /// Metric.
@@ -99,37 +99,37 @@ pub struct Route {
     pub scope: Option<u8>,
 }
 
-/// Name servers.
+/// DNS configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dns {
-    /// Their addresses.
+    /// Addresses of name servers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
-    /// Domain of short names.
+    /// Local domain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// Domains that are searched.
+    /// Search domains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
-    /// Options of the resolver.
+    /// Resolver options.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
 impl Dns {
-    /// True if there is none.
+    /// True if all fields are empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// An address with the length of its network's prefix.
+/// An address with prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cidr {
     /// The address.
     pub address: IpAddr,
-    /// Length of the prefix in bits.
+    /// Prefix length in bits.
     pub bits: u8,
 }
 
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for Cidr {
 }
 
 impl Success {
-    /// The object that the plugin prints, in the form of a version.
+    /// JSON object that the plugin prints, in the form of a version.
     pub fn to_json(&self, version: &str) -> String {
         let mut object = json!(self);
         object["cniVersion"] = json!(version);

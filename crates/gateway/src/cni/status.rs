@@ -1,4 +1,4 @@
-//! STATUS: says if ADD can be carried out.
+//! STATUS: reports whether ADD would work.
 
 use super::attachment::{self, Port};
 use super::call::Call;
@@ -6,10 +6,10 @@ use super::error::{CniError, UNAVAILABLE};
 use super::ipam;
 use super::network::Network;
 
-/// Container's ID and interface of a port that is only asked about.
+/// Container id and interface name of the probed port.
 const NOBODY: [&str; 2] = ["status", "status"];
 
-/// Asks the gateway for a port, without adding it, and the IPAM plugin for its state.
+/// Asks the gateway for a dry run of adding a port, and the IPAM plugin for its status.
 pub(super) fn status(call: &Call, network: &Network, input: &[u8]) -> Result<(), CniError> {
     let [container, interface] = NOBODY;
     let port = Port::of_attachment(network, container, interface);

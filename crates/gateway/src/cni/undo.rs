@@ -1,4 +1,4 @@
-//! Steps of ADD that are undone when a later one fails.
+//! Undo steps of a failed ADD.
 
 use super::error::CniError;
 
@@ -7,12 +7,12 @@ use super::error::CniError;
 pub(super) struct Undo<'a>(Vec<Box<dyn FnOnce() -> Result<(), CniError> + 'a>>);
 
 impl<'a> Undo<'a> {
-    /// Notes the action that undoes a step.
+    /// Adds the action that undoes a step.
     pub(super) fn note(&mut self, step: impl FnOnce() -> Result<(), CniError> + 'a) {
         self.0.push(Box::new(step));
     }
 
-    /// Undoes the steps. The error that was the reason gets those of undoing behind it.
+    /// Runs the undo actions in reverse order. Their errors are appended to `reason`.
     pub(super) fn carry_out(self, reason: CniError) -> CniError {
         self.0.into_iter().rev().fold(reason, |reason, step| match step() {
             Ok(()) => reason,

@@ -1,4 +1,4 @@
-//! Finds a gateway and asks it.
+//! Client of the control socket: finds a gateway and sends it requests.
 
 use super::last_words;
 use super::socket::is_alive;
@@ -8,9 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Default directory of the gateways' sockets.
+/// Default directory of control sockets.
 pub const DIRECTORY: &str = "/run/polder";
-/// Time for which an answer may take: a reload opens devices.
+/// Time limit for an answer; a reload has to open devices.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to a gateway.
@@ -19,7 +19,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Reason why a gateway gives no answer.
+/// Reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No gateway was named, and none runs.
@@ -31,15 +31,15 @@ pub enum ClientError {
     /// No gateway was named, and several run.
     #[error("several gateways are running; name one: {}", options(.0))]
     Several(Vec<PathBuf>),
-    /// There is nothing at the path.
+    /// There is no file at the path.
     #[error("no gateway has the control socket {}: is it running, and is this the `control` of its file?", .0.display())]
     Absent(PathBuf),
-    /// There is a socket at the path, without a listener.
+    /// The path is a socket that no process listens on.
     #[error(
         "no gateway is running behind {}: the one that made it is gone. The next `polder run` takes it over", .0.display()
     )]
     Gone(PathBuf),
-    /// There is none any more, and it has left word why.
+    /// No gateway runs any more; the last one has left its reason.
     #[error("no gateway is running: {0}. Start one with `polder run FILE`; the log has more")]
     Lost(String),
     /// The socket belongs to another user.
@@ -48,24 +48,24 @@ pub enum ClientError {
     /// The gateway does not answer in time.
     #[error("the gateway has not answered for {} s: it may be stopped or very busy", PATIENCE.as_secs())]
     Silent,
-    /// The connection broke.
+    /// The connection was closed.
     #[error("the gateway has closed the connection")]
     Closed,
-    /// The answer is not one of this protocol.
+    /// The answer does not follow this protocol.
     #[error(
         "the gateway's answer is not of version {PROTOCOL} of the protocol ({0}): use the `polder` that it was \
          started with, or restart it"
     )]
     Answer(String),
-    /// The gateway refuses.
+    /// The gateway refuses the request.
     #[error("{message}")]
     Refused {
-        /// Party at fault.
+        /// Cause of the refusal.
         kind: Fault,
         /// Message of the gateway.
         message: String,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot talk to the gateway: {0}")]
     System(#[from] io::Error),
 }
@@ -75,7 +75,7 @@ fn options(sockets: &[PathBuf]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The socket of the only gateway that runs.
+/// Control socket of the only running gateway.
 ///
 /// # Errors
 /// When none runs, or several do.
@@ -83,7 +83,7 @@ pub fn only_gateway() -> Result<PathBuf, ClientError> {
     only_in(Path::new(DIRECTORY))
 }
 
-/// Sockets of the gateways that run.
+/// Control sockets of running gateways in a directory.
 pub fn gateways(directory: &Path) -> Vec<PathBuf> {
     let mut sockets = sockets(directory);
     sockets.retain(|path| is_alive(path));
@@ -111,7 +111,7 @@ fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
     }
 }
 
-/// Last words of a gateway that ended because it lost a thread.
+/// Reason that a gateway has left in a file when it lost a thread.
 fn words_in(directory: &Path) -> Option<String> {
     let entries = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
     let mut words = entries.filter(|path| path.extension().is_some_and(|it| it == "ended"));
@@ -119,10 +119,10 @@ fn words_in(directory: &Path) -> Option<String> {
 }
 
 impl Client {
-    /// Connects to the gateway that has the socket at `path`.
+    /// Connects to the control socket at `path`.
     ///
     /// # Errors
-    /// When it cannot be reached; the error says what to do.
+    /// When it cannot be reached; the error has a remedy.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| {
             let is_gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind());
@@ -143,28 +143,28 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// The process that answers.
+    /// Process id of the gateway.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system call fails.
     pub fn process(&self) -> io::Result<u32> {
         let credentials = rustix::net::sockopt::socket_peercred(self.stream.get_ref())?;
         Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Stream of the bytes behind the last answer.
+    /// Stream of the bytes that follow the last answer.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When the system call fails.
     pub fn into_stream(self) -> io::Result<BufReader<UnixStream>> {
         self.stream.get_ref().set_read_timeout(None)?;
         Ok(self.stream)
     }
 
-    /// Asks, and waits for the answer. Never gives [`Answer::Error`].
+    /// Sends a request and waits for the answer, which is never [`Answer::Error`].
     ///
     /// # Errors
-    /// When the gateway refuses or cannot be understood.
+    /// When the gateway refuses, or its answer is invalid.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer, ClientError> {
         let mut line = serde_json::to_vec(&Request::new(ask)).map_err(io::Error::from)?;
         line.push(b'\n');

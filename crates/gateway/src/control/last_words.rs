@@ -1,7 +1,7 @@
-//! Last words of a gateway that ended because it lost a thread: one line beside its control socket.
+//! Reason that a gateway leaves when it loses a thread: one line in a file beside its control socket.
 //!
-//! `polder show` finds no gateway then, and says the line; the next gateway says it in its log and in its views. The
-//! file goes when a gateway ends in order.
+//! `polder show` prints the line when no gateway runs; the next gateway has it in its log and in its views. A
+//! gateway that ends in order removes the file.
 
 use crate::show::look::duration;
 use std::fs;
@@ -9,41 +9,42 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Longest line that is read, in characters.
+/// Maximum length of the line that is read, in characters.
 const MOST: usize = 512;
 
-/// The place of the line.
+/// Path of the file.
 #[derive(Clone, Debug)]
 pub struct LastWords(PathBuf);
 
 impl LastWords {
-    /// The place that belongs to the control socket at `control`.
+    /// File that belongs to the control socket `control`.
     pub fn of(control: &Path) -> Self {
         Self(place(control))
     }
 
-    /// Writes the line, for root alone.
+    /// Writes the line, readable for root alone.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn say(&self, why: &str) -> io::Result<()> {
         self.forget();
         let options = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
         options.open(&self.0)?.write_all(why.as_bytes())
     }
 
-    /// Takes the line away.
+    /// Removes the file.
     pub fn forget(&self) {
-        // There is hardly ever one.
+        // Usually there is no file.
         let _: io::Result<()> = fs::remove_file(&self.0);
     }
 }
 
-/// A sentence about the gateway that had the control socket at `control` before, if it ended because it lost a thread.
+/// A sentence about the previous gateway with the control socket `control`, if it ended because it lost a
+/// thread.
 pub fn before(control: &Path) -> Option<String> {
     let path = place(control);
     let file = fs::symlink_metadata(&path).ok()?;
-    // In a directory that all may write to, others' words are not believed.
+    // In a directory that others may write to, files of other users are not trusted.
     if !file.is_file() || file.uid() != rustix::process::geteuid().as_raw() {
         return None;
     }

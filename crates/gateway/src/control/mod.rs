@@ -1,7 +1,7 @@
-//! The control socket: how a running gateway is asked.
+//! The control socket: requests to a running gateway, and its answers.
 //!
-//! A UNIX stream socket that its owner alone may open. A request is a line of JSON, and so is its
-//! answer; a connection carries any number of them, one after the other:
+//! A UNIX stream socket that only its owner may connect to. Requests and answers are lines of JSON; a connection carries any
+//! number of them, one after the other:
 //!
 //! ```text
 //! ▶ {"polder":1,"ask":"show","what":"ports"}
@@ -10,9 +10,9 @@
 //! ◀ {"polder":1,"error":{"kind":"input","message":"…"}}
 //! ```
 //!
-//! [`server`] answers on a thread of its own; the datapath never waits for it. [`socket`] decides who
-//! has the socket's path; [`client`] finds gateways and asks them, [`port_file`] together with a file of `conf.d`; [`last_words`] is what is said of one that ended
-//! because it lost a thread.
+//! [`server`] answers on a thread of its own; workers never wait for it. [`socket`] owns the socket's path; [`client`] finds
+//! gateways and sends requests, [`port_file`] changes a port together with its file in `conf.d`; [`last_words`] is the
+//! reason that a gateway leaves when it loses a thread.
 
 pub mod client;
 pub mod last_words;
@@ -31,85 +31,86 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// The version of the protocol.
+/// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
-/// Longest request, its newline included, in bytes: a capture with the longest program.
+/// Maximum length of a request with its newline, in bytes: a capture with the longest filter program fits.
 pub const MAX_REQUEST: usize = 72 << 10;
 
 /// Request to a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The version of the protocol: [`PROTOCOL`].
+    /// Version of the protocol: [`PROTOCOL`].
     pub polder: u32,
     /// Command of the request.
     #[serde(flatten)]
     pub ask: Ask,
 }
 
-/// The questions.
+/// Commands of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {
-    /// A view.
+    /// Returns a view.
     Show {
         /// View to show.
         what: What,
-        /// Name, address or number of the rows to show; all of them without it.
+        /// Name, address or number of the rows to show; all rows without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         of: Option<String>,
-        /// Seconds before now from which on drops are counted; their totals since the start without it.
+        /// Length in seconds of the recent period whose drops are shown; without it, all drops since the
+        /// start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since_seconds: Option<u64>,
-        /// Most connections to show; 1000 without it.
+        /// Maximum number of connections to show; 1000 without it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<usize>,
     },
-    /// To read its configuration file again and apply it.
+    /// Reads the configuration file again and applies it.
     Reload(ReloadRequest),
-    /// Asks for the file that it reads.
+    /// Returns the path of the configuration file.
     File,
-    /// To add, change or take away a port.
+    /// Adds, changes or removes a port.
     Port(PortRequest),
-    /// To keep a change that would be taken back.
+    /// Confirms a pending change.
     Confirm,
-    /// Asks for the difference between the running configuration and the file.
+    /// Returns the difference between the running configuration and the file.
     Diff,
-    /// To say that it is not ready, so that packets are sent elsewhere.
+    /// Marks the gateway as not ready, so that routers and load balancers send packets elsewhere.
     Drain {
-        /// True to take that back.
+        /// True to mark it as ready again.
         #[serde(default)]
         undo: bool,
     },
-    /// Asks for the modem behind a port, or has it connected or disconnected.
+    /// Returns the state of a port's modem, or connects or disconnects it.
     Modem {
         /// Name of the port.
         port: String,
-        /// Order to the modem; none to ask alone.
+        /// Order to the modem; none to only read its state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         order: Option<ModemOrder>,
     },
-    /// Asks for the fate of a described packet.
+    /// Traces a packet through the stages, and returns the trace.
     Trace(TraceRequest),
-    /// Asks for events.
+    /// Returns events.
     Events {
-        /// Number of the first one; those that come from here on without it.
+        /// Number of the first event; without it, only new events are returned.
         #[serde(default)]
         from: Option<u64>,
     },
-    /// To log more or less; asks for the level without one.
+    /// Sets the log filter; returns it if none is given.
     Log {
-        /// The filter, or `default` for that of the start.
+        /// The filter, or `default` for the one at the start.
         #[serde(default)]
         filter: Option<String>,
     },
-    /// To hand the gateway over to the process that asks, by messages behind the answer.
+    /// Hands the gateway over to the client, with messages that follow the answer.
     HandOver(HandOverRequest),
-    /// To send packets, as a pcapng file behind the answer, until this side is shut down.
+    /// Captures packets into a pcapng stream that follows the answer, until the client shuts down its side.
     Capture(CaptureRequest),
 }
 
 impl Ask {
-    /// Asks for all rows of a view.
+    /// Request for all rows of a view.
     pub fn show(what: What) -> Self {
         Self::Show { what, of: None, since_seconds: None, most: None }
     }
@@ -119,29 +120,30 @@ impl Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModemOrder {
-    /// Connects its sessions.
+    /// Connects the sessions.
     Connect,
-    /// Disconnects them, until it is told otherwise or the port is opened again.
+    /// Disconnects the sessions until `Connect`, or until the port is opened again.
     Disconnect,
 }
 
-/// Request for a port that comes, changes or goes.
+/// Request to add, change or remove a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRequest {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
     /// Kind of the change.
     pub order: PortOrder,
-    /// Tables that describe it, as a file has them: `[port.NAME]` and `[bridge.BRIDGE.port.NAME]`.
+    /// TOML tables of the port, as in a file: `[port.NAME]` and `[bridge.BRIDGE.port.NAME]`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tables: String,
-    /// True if a file has, or had, its tables: all of them are given, and nothing is kept beside the files.
+    /// True if the tables are in a file, or were before a removal: `tables` is complete then, and the gateway
+    /// stores nothing.
     #[serde(default)]
     pub in_file: bool,
-    /// True to report the changes only.
+    /// True for a dry run, which only reports the changes.
     #[serde(default)]
     pub dry_run: bool,
-    /// True if this machine may lose its own addresses.
+    /// True if the host may lose its own addresses on the port.
     #[serde(default)]
     pub yes: bool,
 }
@@ -150,18 +152,18 @@ pub struct PortRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortOrder {
-    /// It comes.
+    /// Adds the port.
     Add,
-    /// It gets the keys that are given.
+    /// Sets the given keys.
     Set,
-    /// It goes.
+    /// Removes the port.
     Delete,
 }
 
 /// Request for a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOverRequest {
-    /// Version of the messages that the other process knows.
+    /// Version of the upgrade messages that the client uses.
     pub format: u32,
 }
 
@@ -169,11 +171,11 @@ pub struct HandOverRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadRequest {
-    /// True to report the changes only.
+    /// True for a dry run, which only reports the changes.
     pub dry_run: bool,
-    /// True if this machine may lose its own addresses.
+    /// True if the host may lose its own addresses on ports.
     pub yes: bool,
-    /// Seconds after which the change is taken back unless it is confirmed.
+    /// Seconds after which the change is rolled back unless it is confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm: Option<u32>,
 }
@@ -181,7 +183,7 @@ pub struct ReloadRequest {
 /// A gateway's answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response {
-    /// The version of the protocol: [`PROTOCOL`].
+    /// Version of the protocol: [`PROTOCOL`].
     pub polder: u32,
     /// The answer.
     #[serde(flatten)]
@@ -219,31 +221,31 @@ impl<'de> Visitor<'de> for ResponseVisitor {
     }
 }
 
-/// The answers.
+/// Answers of the protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// A view.
     Shown(Box<Shown>),
-    /// Changes by a reload, or of a port.
+    /// Changes by a reload or a port request.
     Reloaded(Reloaded),
-    /// File that it reads.
+    /// Path of the configuration file.
     File(ReadFile),
-    /// The change stays.
+    /// The pending change is confirmed.
     Confirmed(Confirmed),
-    /// The running configuration and the file.
+    /// Difference between the running configuration and the file.
     Compared(Compared),
-    /// State of a drain.
+    /// State of the drain.
     Draining(Draining),
-    /// The modem behind a port.
+    /// State of a port's modem.
     Modem(Box<ModemRow>),
-    /// Fate of the packet.
+    /// Trace of the requested packet.
     Traced(Box<Trace>),
     /// Events.
     Events(events::Read),
-    /// Level of the log.
+    /// The log filter.
     Logging(Logging),
-    /// Messages of the hand-over follow.
+    /// Upgrade messages follow.
     HandingOver(HandingOver),
     /// Packets follow.
     Capturing(Capturing),
@@ -251,10 +253,10 @@ pub enum Answer {
     Error(Refusal),
 }
 
-/// Answer to a request for a hand-over: messages follow.
+/// Answer to a hand-over request; upgrade messages follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandingOver {
-    /// Version of the messages.
+    /// Version of the upgrade messages.
     pub format: u32,
 }
 
@@ -262,123 +264,123 @@ pub struct HandingOver {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capturing {}
 
-/// Level of the log.
+/// State of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logging {
-    /// The filter in force.
+    /// The current filter.
     pub filter: String,
 }
 
-/// Changes by a reload, made or planned.
+/// Changes by a reload, applied or planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// True if it has been applied.
+    /// True if the changes were applied.
     pub applied: bool,
-    /// One line for each thing that changes; empty when nothing does.
+    /// One line for each change; empty without changes.
     pub changes: Vec<String>,
     /// Warnings about the new configuration.
     pub warnings: String,
-    /// Seconds after which it is taken back unless it is confirmed.
+    /// Seconds after which the changes are rolled back unless they are confirmed.
     #[serde(default)]
     pub confirm: Option<u32>,
 }
 
-/// File that a gateway reads, with those of `conf.d` beside it.
+/// Configuration file of a gateway; files in `conf.d` beside it are read too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadFile {
-    /// Its path.
+    /// Path of the file.
     pub file: PathBuf,
 }
 
-/// Answer to a confirmation: the change stays.
+/// Answer to a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirmed {
     /// Seconds that were left.
     pub seconds_left: u64,
 }
 
-/// State of a gateway from which packets are kept away.
+/// State of a gateway's drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draining {
     /// Name of the gateway.
     pub gateway: String,
-    /// True if it says that it is not ready.
+    /// True if the gateway reports that it is not ready.
     pub draining: bool,
     /// Packets received since the start, by workers and by programs.
     pub received: u64,
 }
 
-/// The difference between the running configuration and the file.
+/// Difference between the running configuration and the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Version of this form.
+    /// Version of this structure.
     pub format: u32,
     /// Name of the gateway.
     pub gateway: String,
-    /// The file that it was started with.
+    /// Path of the configuration file.
     pub file: String,
-    /// One line for each difference; empty when there is none.
+    /// One line for each difference; empty without differences.
     pub changes: Vec<String>,
-    /// Each key with another value.
+    /// Each key whose value differs.
     pub keys: Vec<KeyChange>,
-    /// True if a reload cannot apply all of it.
+    /// True if a reload cannot apply all differences.
     pub needs_restart: bool,
 }
 
-/// Reason why a request cannot be carried out.
+/// Reason for refusing a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Party at fault.
+    /// Cause of the refusal.
     pub kind: Fault,
-    /// Error and its remedy, for people; may have many lines.
+    /// Error with its remedy, as text of one or more lines.
     pub message: String,
-    /// The same in few lines, for the log and events, where `message` has pictures.
+    /// Short form of `message` for the log and events, where `message` quotes the file.
     #[serde(skip)]
     pub brief: Option<String>,
 }
 
-/// Party at fault for a refusal.
+/// Cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// The request is not one of this protocol.
+    /// The request does not follow this protocol.
     Request,
-    /// The configuration file is wrong.
+    /// The configuration file or an argument is wrong.
     Input,
-    /// The system refuses.
+    /// The system or the gateway cannot do it.
     Runtime,
 }
 
 impl Request {
-    /// Asks in the version of this build.
+    /// Creates a request with this build's protocol version.
     pub fn new(ask: Ask) -> Self {
         Self { polder: PROTOCOL, ask }
     }
 }
 
 impl Response {
-    /// Answers in the version of this build.
+    /// Creates a response with this build's protocol version.
     pub fn new(answer: Answer) -> Self {
         Self { polder: PROTOCOL, answer }
     }
 
-    /// Says why not.
+    /// Creates a refusal.
     pub fn refuse(kind: Fault, message: impl Into<String>) -> Self {
         Self::new(Answer::Error(Refusal { kind, message: message.into(), brief: None }))
     }
 }
 
-/// Parses a request, or returns the response about its error.
+/// Parses a request.
 ///
 /// # Errors
-/// The response to send.
+/// Returns the response to send.
 pub fn parse(line: &[u8]) -> Result<Request, Box<Response>> {
     #[derive(Deserialize)]
     struct Versioned {
         polder: u32,
     }
     let refuse = |message| Err(Box::new(Response::refuse(Fault::Request, message)));
-    // The version first: a request of another one need not be readable.
+    // The version first, because a request of another version may have another form.
     match serde_json::from_slice::<Versioned>(line) {
         Ok(Versioned { polder: PROTOCOL }) => {}
         Ok(Versioned { polder }) => {

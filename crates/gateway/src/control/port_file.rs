@@ -1,4 +1,4 @@
-//! The file of a port in `conf.d`: written, or removed, together with the port of the gateway.
+//! File of a port in `conf.d`, written or removed together with the running gateway's port.
 
 use super::client::{Client, ClientError};
 use super::{Answer, Ask, PortRequest, Reloaded};
@@ -9,12 +9,12 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file of port `name`, beside the gateway's own.
+/// File of port `name`, beside the gateway's file.
 pub fn file_of(gateway: &Path, name: &str) -> PathBuf {
     directory_of(gateway).join(format!("{name}.toml"))
 }
 
-/// Makes a change that the port's own file has, too: both of them or neither. An empty text removes the file.
+/// Changes a port in the gateway and in its file, or in neither. An empty `text` removes the file.
 ///
 /// # Errors
 /// When the file cannot be written, or the gateway refuses.
@@ -35,10 +35,10 @@ pub fn kept(client: &mut Client, request: PortRequest, file: &Path, text: &str) 
     }
 }
 
-/// Writes a file whole or not at all, or removes it.
+/// Replaces a file atomically, or removes it.
 ///
 /// # Errors
-/// When the system refuses; the file is as before then.
+/// When a system call fails; the file is unchanged then.
 pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     let Some(content) = content else {
         return match fs::remove_file(file) {
@@ -51,7 +51,7 @@ pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     let directory = file.parent().context("a file is in a directory")?;
     let unfinished = unfinished(file);
     let written = fs::create_dir_all(directory).and_then(|()| {
-        // One that another left here is as bad as none.
+        // An incomplete file of another process is removed.
         let _ = fs::remove_file(&unfinished);
         let mut new = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&unfinished)?;
         new.write_all(content)?;
@@ -65,7 +65,7 @@ pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     written.with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Name of a file until it is whole: not one that gateways read.
+/// Name of a file while it is written, which gateways do not read.
 fn unfinished(file: &Path) -> PathBuf {
     file.with_extension("toml.new")
 }

@@ -1,10 +1,9 @@
-//! The server's thread: accepts, reads lines, answers.
+//! Server thread of the control socket.
 //!
-//! One thread polls all connections and none of its calls blocks, so a client that reads slowly, sends
-//! half a line or never ends disturbs nobody. Everything is bounded: connections, the length of a
-//! request, the time that an answer may wait to be read, the time that a connection may be silent. When there is no
-//! room for a new connection, the one ends that has been silent for the longest time, one that never asked before one
-//! that did. When the system has no descriptor left, nothing is accepted for a moment.
+//! One thread polls all connections without blocking, so a slow or incomplete client does not delay others.
+//! Everything is limited: connections, the length of a request, the time of unread answers, the idle time. If
+//! there is no room for a new connection, the longest idle one is closed, first one without a request. If the
+//! system has no descriptor left, accepting pauses.
 
 use super::socket::Claimed;
 use super::{Ask, Fault, MAX_REQUEST, Request, Response, parse};
@@ -15,18 +14,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-/// Connections at the same time; one more takes the place of one that is silent.
+/// Maximum number of connections; a further one replaces an idle one.
 const MOST_CLIENTS: usize = 16;
-/// Time after which a connection that is silent, or does not read its answer, ends.
+/// Time limit for an idle connection, or one that does not read its answer.
 const PATIENCE: Nanos = Nanos::from_seconds(60);
-/// The same for a connection that has not asked anything yet.
+/// Time limit for the first request of a connection.
 const FIRST_PATIENCE: Nanos = Nanos::from_seconds(5);
-/// Pause after the system had no descriptor for a connection.
+/// Pause in accepting after the system had no descriptor.
 const BACK_OFF: Nanos = Nanos::from_millis(250);
-/// Interval at which the clients' time limits are checked.
+/// Interval of the checks of time limits.
 const LOOK: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Answers requests. Dropping it ends its thread and takes the socket away.
+/// The server. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     stop: UnixStream,
@@ -34,8 +33,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the connections to `claimed`, with answers by `answer`; `take` has connections whose answer is followed by
-    /// something else.
+    /// Serves connections to `claimed`: `answer` answers requests, and `take` gets connections whose answer
+    /// is followed by a stream.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -57,7 +56,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The thread sees the end of the other half.
+        // The thread sees the end of file.
         let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take()
             && thread.join().is_none()
@@ -74,24 +73,24 @@ struct Service<A, C> {
     answer: A,
     take: C,
     clients: Vec<Client>,
-    /// Time at which the system last had no descriptor for a connection.
+    /// Time at which the system had no descriptor for a connection.
     refused_at: Option<Nanos>,
 }
 
 /// A connection.
 struct Client {
     stream: UnixStream,
-    /// A request, as far as it has come.
+    /// Received part of a request.
     request: Vec<u8>,
-    /// An answer, as far as it has not been taken.
+    /// Unsent part of an answer.
     answer: Vec<u8>,
     sent: usize,
-    /// A request whose answer is followed by something else: the connection goes to who writes that.
+    /// A request whose answer is followed by a stream; `take` gets the connection.
     taken: Option<Ask>,
     heard_at: Nanos,
-    /// True if it has had an answer.
+    /// True if it has received an answer.
     has_asked: bool,
-    /// True if it ends when its answer has been taken.
+    /// True if it is closed once its answer is sent.
     ending: bool,
 }
 
@@ -119,7 +118,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
         }
     }
 
-    /// Gives connections away whose answer is followed by something else.
+    /// Passes connections whose answer is followed by a stream to `take`.
     fn give_away(&mut self) {
         for client in self.clients.extract_if(.., |client| client.taken.is_some()) {
             if let Some(ask) = client.taken {
@@ -128,7 +127,8 @@ impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
         }
     }
 
-    /// Waits for a new connection or a ready client; returns both. `None` at the end.
+    /// Waits for events. Returns true if a connection can be accepted, and which clients are ready; `None` at
+    /// the end.
     fn wait(&self) -> Option<(bool, Vec<bool>)> {
         let mut files = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         files.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, client.interest())));
@@ -151,7 +151,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
     }
 
     fn accept(&mut self, now: Nanos) {
-        // One at a time: the next turn takes the next.
+        // One connection each turn.
         let stream = match self.claimed.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => return self.refused(&error, now),
@@ -175,14 +175,14 @@ impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
 }
 
 impl<A, C> Service<A, C> {
-    /// Time for which nothing is accepted.
+    /// Remaining pause in accepting.
     fn back_off(&self) -> Nanos {
         let since = self.refused_at.map(|at| self.clock.now().since(at));
         since.map_or(Nanos(0), |since| BACK_OFF.since(since))
     }
 
-    /// A connection could not be accepted. Where descriptors or memory are short it stays in the queue, and
-    /// would be seen again at once.
+    /// Handles an error of accept(2). Without descriptors or memory, the connection stays queued, so
+    /// accepting pauses.
     fn refused(&mut self, error: &io::Error, now: Nanos) {
         use rustix::io::Errno;
         let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
@@ -195,7 +195,7 @@ impl<A, C> Service<A, C> {
         self.refused_at = Some(now);
     }
 
-    /// Ends the connection that has been silent for the longest time, if there is no room for another one.
+    /// Closes the longest idle connection if there is no room for another one.
     fn make_room(&mut self) {
         if self.clients.len() < MOST_CLIENTS {
             return;
@@ -208,7 +208,7 @@ impl<A, C> Service<A, C> {
 
 impl Client {
     fn interest(&self) -> PollFlags {
-        // A request that has come already is answered when the answer can be sent.
+        // A request that is complete already is answered once the previous answer is sent.
         if self.answer.is_empty() && !self.has_request() { PollFlags::IN } else { PollFlags::OUT }
     }
 
@@ -247,7 +247,7 @@ impl Client {
         self.respond(answer)
     }
 
-    /// Answers the first whole request that has come, if there is one.
+    /// Answers the first complete request, if there is one.
     fn respond(&mut self, answer: &mut impl FnMut(Request) -> Response) -> io::Result<Fate> {
         let Some(end) = self.request.iter().position(|&byte| byte == b'\n') else {
             if self.request.len() < MAX_REQUEST {

@@ -1,9 +1,9 @@
 //! Ownership of a control socket's path.
 //!
-//! A killed gateway leaves its socket behind; nobody listens there any more, so the path is taken over.
-//! Looking and taking over happen under a lock, so that of two gateways that start at the same time one is
-//! refused. The locked file stands beside the socket that nobody but its owner can open: whoever can open a
-//! file can lock it.
+//! A killed gateway leaves a socket file that no process listens on; it is replaced. The check and the
+//! replacement happen under a lock, so that one of two gateways that start together is refused. The lock file
+//! is separate from the socket and readable for its owner alone, because any process that can open a file can
+//! lock it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A socket's path that this process has. Dropping it takes the path away.
+/// A control socket owned by this process. Dropping it removes the path.
 #[derive(Debug)]
 pub struct Claimed {
     /// Listening socket.
@@ -27,16 +27,16 @@ pub struct Claimed {
     place: Place,
 }
 
-/// The path of a socket, and which file it is.
+/// Path and inode of a socket.
 #[derive(Clone, Debug)]
 pub struct Place {
     path: PathBuf,
     inode: u64,
-    /// True if another process goes on with it.
+    /// True once another process owns the socket.
     is_left: Arc<AtomicBool>,
 }
 
-/// Reason why a path cannot be had.
+/// Reason why a path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Another process listens there.
@@ -45,51 +45,51 @@ pub enum ClaimError {
          [gateway]", .0.display()
     )]
     Taken(PathBuf),
-    /// There is a file at the path that is no socket.
+    /// The path is a file that is no socket.
     #[error("{} is there and is no socket: remove it, or set another `control` in [gateway]", .0.display())]
     NoSocket(PathBuf),
-    /// Only root may write to the directory.
+    /// The directory is not writable.
     #[error(
         "not allowed to make the control socket {}: run as root, or set `control` in [gateway] to a path that \
          you may write to", .0.display()
     )]
     Permission(PathBuf),
-    /// The file to lock is not ours alone.
+    /// The lock file is accessible to other users.
     #[error(
         "{} belongs to another user or is open to others, who could keep it locked: remove it, and set `control` in \
          [gateway] to a directory that only this user may write to", .0.display()
     )]
     Foreign(PathBuf),
-    /// Another process has the lock, and keeps it.
+    /// Another process holds the lock for too long.
     #[error("another process has locked {} for {} s: it starts a gateway there, or hangs; end it", .0.display(), LOCK.as_secs())]
     Locked(PathBuf),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot {step} {}: {reason}", path.display())]
     System {
-        /// The operation that failed.
+        /// Operation that failed.
         step: &'static str,
         /// Path of the socket.
         path: PathBuf,
-        /// Reason why not.
+        /// Error of the operation.
         reason: io::Error,
     },
 }
 
-/// Connections that may wait.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 16;
-/// Time for which the lock is waited for, in steps of [`STEP`]; it is had for milliseconds.
+/// Time limit for taking the lock, which is normally held for milliseconds; tried every [`STEP`].
 const LOCK: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
-/// Takes `path`, makes its directory when that is missing, and listens there.
+/// Binds `path` and listens on it; creates its directory if it is missing.
 ///
 /// # Errors
-/// When another process listens there, or the system refuses.
+/// When another process listens there, or a system call fails.
 pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let error = |step: &'static str, path: &Path| {
         let path = path.to_owned();
         move |reason: io::Error| {
-            // Some file systems of the kernel's say that there is no file where none can be made.
+            // Some kernel file systems return "not found" where files cannot be created.
             let denied =
                 [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::NotFound];
             match denied.contains(&reason.kind()) {
@@ -112,20 +112,20 @@ pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     Ok(Claimed::inherited(listener, Place::inherited(path, inode, Arc::default())))
 }
 
-/// A file that is locked, for as long as this lives; then it goes.
+/// A locked file, removed on drop.
 struct Lock {
     path: PathBuf,
     _file: OwnedFd,
 }
 
 impl Lock {
-    /// Locks the file at `path`, which is made if there is none.
+    /// Locks the file at `path`, creating it if needed.
     fn take(path: &Path) -> Result<Result<Self, Errno>, ClaimError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let owner = rustix::process::geteuid().as_raw();
         for _ in 0..LOCK.as_millis() / STEP.as_millis() {
             let file = match open(path, flags, Mode::RUSR | Mode::WUSR) {
-                // A symbolic link, or a file of another user in a directory that all may write to.
+                // A symbolic link, or another user's file in a directory that all may write to.
                 Err(Errno::LOOP) => return Err(ClaimError::Foreign(path.to_owned())),
                 Err(_) if is_foreign(path, owner) => return Err(ClaimError::Foreign(path.to_owned())),
                 Err(errno) => return Ok(Err(errno)),
@@ -139,7 +139,7 @@ impl Lock {
                 return Err(ClaimError::Foreign(path.to_owned()));
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Whoever had it before may have taken the file away meanwhile.
+                // The previous holder may have removed the file meanwhile.
                 Ok(()) if std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == opened.st_ino) => {
                     return Ok(Ok(Self { path: path.to_owned(), _file: file }));
                 }
@@ -154,7 +154,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Before it is unlocked: whoever gets the lock next sees that the file is another one.
+        // Removed before it is unlocked, so that the next holder sees another file.
         let _: io::Result<()> = std::fs::remove_file(&self.path);
     }
 }
@@ -163,7 +163,7 @@ fn is_foreign(path: &Path, owner: u32) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.uid() != owner)
 }
 
-/// Removes the socket of a gateway that is gone.
+/// Removes the socket of a gateway that has ended.
 fn clear(path: &Path) -> Result<(), ClaimError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -179,35 +179,36 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
     })
 }
 
-/// True if a process listens at `path`, or in doubt.
+/// True if a process listens at `path`, or if that is unknown.
 pub fn is_alive(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let connected = SocketAddrUnix::new(path).and_then(|address| {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &address)
     });
-    // Not to wait: a gateway whose backlog is full is alive, and says so by EAGAIN.
+    // Non-blocking: EAGAIN means a full backlog, so the gateway is alive.
     !matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT))
 }
 
-/// A listening socket that its owner alone may connect to.
+/// A listening socket that only its owner may connect to.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before `listen`, so the mode is right from the first moment.
+    // Before `listen` no client can connect, so the mode is set in time.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
 
 impl Claimed {
-    /// A socket that listens already.
+    /// Wraps a socket that listens already.
     pub fn inherited(listener: UnixListener, place: Place) -> Self {
         Self { listener, place }
     }
 
-    /// Has clients see this process at the other end (`SO_PEERCRED` has the one that listened last).
+    /// Makes `SO_PEERCRED` of clients return this process, because it has the process that called listen(2)
+    /// last.
     ///
     /// # Errors
     /// Errors of the system.
@@ -215,14 +216,14 @@ impl Claimed {
         listen(listener, BACKLOG)
     }
 
-    /// Path of the socket.
+    /// Path and inode of the socket.
     pub fn place(&self) -> &Place {
         &self.place
     }
 }
 
 impl Place {
-    /// The path of a socket with that inode, which is another process's while `is_left`.
+    /// Path of a socket with this inode, which belongs to another process while `is_left`.
     pub fn inherited(path: &Path, inode: u64, is_left: Arc<AtomicBool>) -> Self {
         Self { path: path.to_owned(), inode, is_left }
     }
@@ -232,23 +233,23 @@ impl Place {
         self.inode
     }
 
-    /// Leaves the path as it is from here on: another process goes on with the socket.
+    /// Keeps the path on drop, because another process owns the socket.
     pub fn leave(&self) {
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders nothing.
         self.is_left.store(true, Ordering::Relaxed);
     }
 
-    /// The socket's path.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the socket's path away.
+    /// Removes the path.
     pub fn remove(&self) {
         if self.is_left.load(Ordering::Relaxed) {
             return;
         }
-        // Another file may have come to the path since; that one is not ours to remove.
+        // Another process may have created a file at the path, which must stay.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
             let _: io::Result<()> = std::fs::remove_file(&self.path);
         }

@@ -1,4 +1,4 @@
-//! Answers of the kinds of device to the rest of the gateway.
+//! Interface of all device kinds to the rest of the gateway.
 
 use super::lock::InterfaceLock;
 use crate::config::buffers::headroom;
@@ -28,23 +28,23 @@ use std::sync::Arc;
 /// Properties of an open port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
-    /// The kernel's number of the interface; `None` for a device that the kernel does not have.
+    /// Kernel index of the interface; `None` for a device without kernel interface.
     pub index: Option<u32>,
-    /// Its link-layer address.
+    /// MAC address.
     pub mac: MacAddress,
-    /// Its longest network packet, in bytes, Ethernet header excluded.
+    /// MTU in bytes, Ethernet header excluded.
     pub mtu: u32,
-    /// Packets that it takes beyond complete packets that fit its link.
+    /// Offloads: incomplete checksums and super-packets that it accepts.
     pub takes: Takes,
     /// Number of queues.
     pub queues: usize,
-    /// Mode in which it is attached, in one line.
+    /// Attach mode, as a line of text.
     pub mode: String,
-    /// Reason for that mode, where the configuration leaves it to the device.
+    /// Reason for the mode if the device has chosen it.
     pub mode_reason: Option<String>,
-    /// Neighbour and addresses of a link that has one neighbour; `None` for other links.
+    /// Neighbour and addresses of a point-to-point link; `None` for other links.
     pub link_addresses: Option<PointToPoint>,
 }
 
@@ -65,28 +65,28 @@ impl Facts {
     }
 }
 
-/// A link with one neighbour, whose addresses the network gives.
+/// A point-to-point link whose addresses the network assigns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointToPoint {
-    /// Link-layer address of the neighbour.
+    /// MAC address of the neighbour.
     pub neighbour: MacAddress,
-    /// Own addresses of each session that is active; session 0 has no tag, the others have their number as VLAN.
+    /// Own addresses of each active modem session, by number; session 0 is untagged, session n is VLAN n.
     pub sessions: Vec<(u8, Vec<InterfaceAddress>)>,
 }
 
-/// A port that has been opened and belongs to no worker yet.
+/// An open port whose queues no worker has yet.
 pub struct OpenPort {
-    /// Its number.
+    /// Number of the port.
     pub id: PortId,
     /// Properties of the port.
     pub facts: Facts,
     /// Its queues.
     pub queues: Vec<AnyQueue>,
-    /// Handle that keeps the device open; `None` for a port that is in memory alone.
+    /// Handle that keeps the device open; `None` for an in-memory port.
     pub handle: Option<Box<dyn Handle>>,
-    /// Backlog of a consumer behind the port, which works on the time of the worker that has its queue.
+    /// Backlog of a consumer behind the port, which runs on the CPU time of the worker that owns the queue.
     pub backlog: Option<Arc<Backlog>>,
-    /// Lock of its interface.
+    /// Lock of the interface.
     pub lock: Option<InterfaceLock>,
 }
 
@@ -101,25 +101,25 @@ impl OpenPort {
         Self { handle: Some(Box::new(handle)), ..Self::in_memory(id, facts, queues) }
     }
 
-    /// A port with queues alone, such as the ends of an in-memory cable.
+    /// A port that consists of queues only, such as the end of an in-memory cable.
     pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
         Self { id, facts, queues, handle: None, backlog: None, lock: None }
     }
 }
 
-/// The state of a port's link.
+/// State of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The link carries packets.
     Up,
-    /// The interface is up, and has no carrier.
+    /// The interface is up without carrier.
     NoCarrier,
-    /// The interface is switched off.
+    /// The interface is down.
     Down,
 }
 
 impl Link {
-    /// The link of an interface that is switched on or not, with or without carrier.
+    /// Link state from the interface's flags.
     pub(super) fn new(up: bool, carrier: bool) -> Self {
         match (up, carrier) {
             (true, true) => Self::Up,
@@ -129,41 +129,41 @@ impl Link {
     }
 }
 
-/// A link without carrier that may come up a moment after the start.
+/// A link without carrier that may come up soon after the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwaitedLink {
     /// True if the link was up before the device was opened.
     pub had_carrier: bool,
-    /// True if it is hardware, whose link may be reset when a program is attached.
+    /// True for hardware, which may reset the link when a program is attached.
     pub is_hardware: bool,
 }
 
-/// Kind of the parts with which another process goes on with an open port.
+/// Kind of port that a successor process can adopt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartsKind {
     /// An interface through a TAP.
     Skb {
-        /// Version of what its program and its receivers share.
+        /// Version of the memory shared by the program and the receivers.
         layout: u32,
-        /// True if its program carries flows.
+        /// True if the program carries flows.
         has_flows: bool,
     },
     /// A TAP.
     Tap,
 }
 
-/// Parts of a port that another process has open.
+/// Descriptors of a port of another process.
 #[derive(Debug)]
 pub struct Parts {
     /// Their kind.
     pub kind: PartsKind,
-    /// Descriptors of the kind.
+    /// Descriptors, as the kind requires.
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl PartsKind {
-    /// Reason why this process cannot go on with such parts; `None` if it can.
+    /// Reason why this process cannot adopt the port; `None` if it can.
     pub fn obstacle(self) -> Option<String> {
         match self {
             Self::Skb { layout, .. } if layout != LAYOUT => Some(format!(
@@ -175,16 +175,16 @@ impl PartsKind {
     }
 }
 
-/// Finding about the machine and a device.
+/// Finding about the host and a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Severity.
     pub severity: Severity,
-    /// Topic, in a word or two.
+    /// Topic, as a word or two.
     pub topic: &'static str,
-    /// Description, and the remedy.
+    /// Description, with the remedy.
     pub text: String,
-    /// True if the device can be opened all the same.
+    /// True if the device can be opened in spite of the finding.
     pub opens: bool,
 }
 
@@ -192,9 +192,9 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// As it should be, or good to know.
+    /// No action needed.
     Fine,
-    /// Something will be slower, or lost in some cases.
+    /// Some packets may be slow or lost.
     Warning,
     /// The gateway will not start, or most packets will be lost.
     Problem,
@@ -206,41 +206,41 @@ impl Finding {
     }
 }
 
-/// Opens a device on another thread, because that takes seconds.
+/// Function that opens a device on another thread, because that takes seconds.
 pub type SlowOpening = Box<dyn FnOnce() -> Result<OpenPort> + Send>;
 
-/// A kind of device, before a device of it is open.
+/// A kind of device, before a device is open.
 pub(super) trait Driver {
     /// Opens the device of `port`.
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort>;
 
-    /// Opens the device again on another thread; `None` for a device that is opened at once.
+    /// Function that opens the device again on another thread; `None` if opening is fast.
     fn slow_opening(&self, _port: &Port, _configuration: &Configuration) -> Option<SlowOpening> {
         None
     }
 
-    /// Obstacles on this machine to the device, found without touching it.
+    /// Findings about the host and the device, without opening it.
     fn inspect(&self, port: &Port, configuration: &Configuration) -> Vec<Finding>;
 
-    /// The device, for people.
+    /// Description of the device, as text.
     fn describe(&self) -> String;
 }
 
 /// Handle that keeps a device open, and reports on it.
 pub trait Handle: Send {
-    /// Looks at the device again: takes its name, address and MTU over into `facts`, or `most_mtu` where that is less.
-    /// Answers the state of its link; `None` for a device that has none.
+    /// Updates name, address and MTU in `facts`, with the MTU at most `most_mtu`. Returns the state of the
+    /// link; `None` for a device without one.
     ///
     /// # Errors
     /// When the device is gone.
     fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno>;
 
-    /// True unless it is known that nothing is connected.
+    /// True unless the link is known to be down.
     fn carries(&self) -> bool {
         true
     }
 
-    /// The link, if it has no carrier and may be waited for.
+    /// Link without carrier that the start may wait for.
     fn awaited_link(&self) -> Option<AwaitedLink> {
         None
     }
@@ -250,27 +250,27 @@ pub trait Handle: Send {
         GONE
     }
 
-    /// Findings at the last opening that ought to be mended.
+    /// Findings of the last opening that need a remedy.
     fn findings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Program of another's that has the device's packets before its own, if there is one.
+    /// Another application's program that sees packets before the device's own, if any.
     fn program_in_front(&self) -> Option<String> {
         None
     }
 
-    /// Requests of the driver that the kernel has refused since the device was opened.
+    /// Driver requests that the kernel has refused since the device was opened.
     fn refusals(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Verdict of the device's XDP or TCX program on a frame; `None` for a device without one, which brings every frame.
+    /// Verdict of the device's XDP or TCX program on a frame; `None` for a device without a program.
     fn verdict(&self, _frame: &[u8]) -> Option<Result<XdpVerdict, Errno>> {
         None
     }
 
-    /// Takes the packets of the tunnels that `configuration` has on `port`, and leaves those of others to the kernel.
+    /// Sets the tunnel endpoints of `configuration` on `port`; packets of other tunnels stay with the kernel.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -278,7 +278,8 @@ pub trait Handle: Send {
         Ok(())
     }
 
-    /// Takes what comes by `ingresses` for routing, and leaves what is for `local` to the kernel.
+    /// Sets the ingresses whose packets are routed, and the local prefixes whose packets stay with the
+    /// kernel.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -286,12 +287,12 @@ pub trait Handle: Send {
         Ok(())
     }
 
-    /// Number of the interface at whose ingress packets can return to the kernel; `None` for a device without a punt path.
+    /// Index of the interface at whose ingress packets can be punted to the kernel; `None` if they cannot.
     fn punt_interface(&self) -> Option<u32> {
         None
     }
 
-    /// Makes `ports` the ports whose packets the punt path takes, each with the number of its interface.
+    /// Sets the ports that the punt path serves, each with its interface index.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -299,58 +300,60 @@ pub trait Handle: Send {
         Ok(())
     }
 
-    /// Packets that the punt path returned at the interface of a port; `None` for a device that is none, or has no such port.
+    /// Number of packets punted at a port's interface; `None` if the device is no punt path or does not serve
+    /// the port.
     fn returned(&self, _port: PortId) -> Option<u64> {
         None
     }
 
-    /// Returned packets that the port's program knew again; `None` for a device whose program does not see them.
+    /// Number of punted packets that the port's program recognised; `None` if the program cannot see them.
     fn recognized(&self) -> Option<u64> {
         None
     }
 
-    /// Makes `groups` the link-local groups that the bridge of the port forwards, and that the kernel does not receive.
+    /// Sets the link-local groups that the port's bridge forwards and that the kernel does not receive.
     fn set_forward_groups(&self, _groups: ForwardGroups) {}
 
-    /// Packets that the interface has dropped since it was opened, although it was given them; `None` where drops are
-    /// known packet by packet.
+    /// Number of packets that the interface dropped on transmission since it was opened; `None` if each queue
+    /// counts its drops.
     fn link_dropped(&self) -> Option<u64> {
         None
     }
 
-    /// Word by which the packets of a router's port are left to the kernel; `None` for a device or a port without one.
+    /// Yield word of a router port; `None` for a device or port without one.
     fn yield_word(&self) -> Option<&Arc<YieldWord>> {
         None
     }
 
-    /// Table of flows that the device's program carries, if it can.
+    /// Flow table of the device's program; `None` if it carries no flows.
     fn flows(&self) -> Option<&Arc<FlowTable>> {
         None
     }
 
-    /// Copies of packets that the device receives, sends, or both, for a capture with this filter and at most so many bytes
-    /// of each; `None` for a device whose packets all come to user space.
+    /// Copies of received or sent packets that match a filter, with at most `longest` bytes each; `None` for
+    /// a device whose packets are all in user space.
     fn copies(&self, _filter: &Program, _longest: u32, _places: Where) -> Option<Result<Copies, CopyError>> {
         None
     }
 
-    /// Counters of packets that are lost where no queue sees them, if there is such a place.
+    /// Counters of packets that are lost outside of queues, if any.
     fn lost(&self) -> Option<Arc<QueueCounters>> {
         None
     }
 
-    /// Puts the device's settings back after a worker was lost with its queues; `None` for a device without such
-    /// settings.
+    /// Function that restores the device's settings after a worker was lost with its queues; `None` for a
+    /// device without settings.
     fn restore(&self) -> Option<Box<dyn FnOnce()>> {
         None
     }
 
-    /// Parts with which another process can go on; `None` for a device that it has to open anew.
+    /// Descriptors that a successor process needs to adopt the device; `None` if the successor has to open it
+    /// again.
     fn parts(&self) -> Option<(PartsKind, Vec<BorrowedFd<'_>>)> {
         None
     }
 
-    /// Puts the program of a device to work that another process has had.
+    /// Activates the program of an adopted device.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -358,7 +361,7 @@ pub trait Handle: Send {
         Ok(())
     }
 
-    /// Puts the device's program to work again: the process that was to go on with it does not.
+    /// Activates the device's program again after a failed hand-over.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -366,13 +369,13 @@ pub trait Handle: Send {
         Ok(())
     }
 
-    /// Has more packets wait in the device while another process takes over, or no more than otherwise.
+    /// Lets the device hold more packets than usual while another process takes over, or ends that.
     fn deepen(&self, _is_deep: bool) {}
 
-    /// Leaves the device as it is when it is closed: another process goes on with it.
+    /// Keeps the device's state when it is closed, because a successor process has adopted it.
     fn leave(&mut self) {}
 
-    /// Row of `polder show ports` about an adapter.
+    /// Row of `polder show ports` about a USB adapter.
     fn adapter_row(&self) -> Option<AdapterRow> {
         None
     }
@@ -382,7 +385,7 @@ pub trait Handle: Send {
         None
     }
 
-    /// Has a modem connect its sessions, or disconnect them; false for a device that is none.
+    /// Connects or disconnects a modem's sessions; returns false if the device is no modem.
     fn order_modem(&self, _connects: bool) -> bool {
         false
     }
@@ -392,7 +395,7 @@ pub trait Handle: Send {
         None
     }
 
-    /// Rows of `polder show buffers` about memory of transfers, for the port of that name.
+    /// Rows of `polder show buffers` about transfer memory of the port `_port`.
     fn transfers(&self, _port: &str) -> Vec<TransferRow> {
         Vec::new()
     }
@@ -401,7 +404,7 @@ pub trait Handle: Send {
 /// Reason why a port is closed.
 pub const GONE: &str = "the interface has disappeared";
 
-/// Slots of packet memory.
+/// Number of slots of packet memory.
 pub fn frames(configuration: &Configuration) -> u32 {
     let gateway = &configuration.gateway;
     let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);
@@ -413,7 +416,7 @@ pub fn forward_groups(port: &Port, configuration: &Configuration) -> ForwardGrou
     configuration.bridge_of(port.id).map(Bridge::groups).unwrap_or_default()
 }
 
-/// Refill threshold of rings, and treatment of small packets.
+/// Refill threshold of rings, and limit for copying small packets.
 pub(super) fn receiving(configuration: &Configuration) -> Receiving {
     Receiving {
         refill_below_percent: configuration.lab.refill_below_percent,

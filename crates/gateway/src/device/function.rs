@@ -1,4 +1,4 @@
-//! USB functions, modems included: the options with which they are opened; blocks and numbers, for people.
+//! Rows and texts about USB functions.
 
 use crate::config::model::Port;
 use crate::ends::ends;
@@ -32,7 +32,7 @@ pub(super) fn options(port: &Port, receiving: Receiving) -> Options {
     }
 }
 
-/// Blocks of a function.
+/// Row of a function's transfer blocks (NTBs).
 pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) -> BlockRow {
     let faults = Fault::ALL.into_iter().map(|fault| (fault.name().to_owned(), counters.faults(fault)));
     BlockRow {
@@ -47,7 +47,7 @@ pub(super) fn blocks(ntb: &Ntb, counters: &BlockCounters, sent: &QueueCounters) 
     }
 }
 
-/// Vendor and product, as tools write them.
+/// Vendor and product id as text, such as `0525:a4a1`.
 pub(super) fn numbers((vendor, product): (u16, u16)) -> String {
     format!("{vendor:04x}:{product:04x}")
 }

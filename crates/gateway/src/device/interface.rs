@@ -1,4 +1,4 @@
-//! Linux interfaces, through AF_XDP or through a TAP that keeps what the kernel knows of packets.
+//! Linux interfaces, through AF_XDP or through a TAP that keeps buffer metadata (checksum, segments, VLAN).
 
 use super::contract::{
     AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, forward_groups, frames, receiving,
@@ -16,7 +16,7 @@ use polder_devices::skb::{self as clsact, Advice, FlowTable, Parts, advice};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// An interface of that name, and what may be ready for it.
+/// An interface by name, with spare objects.
 pub(super) struct Interface<'a> {
     pub(super) name: &'a str,
     pub(super) spares: Option<&'a Spares>,
@@ -28,7 +28,7 @@ impl Driver for Interface<'_> {
         let opened = match way {
             Way::AfXdp(mode) => open(self.name, mode, (port, configuration), region)?,
             Way::Skb => match skb::open(self.name, (port, configuration), region, self.spares) {
-                // What the kernel refuses may not be seen before it is asked for.
+                // Some refusals of the kernel are only known after the attempt.
                 Err(error)
                     if port.mode == Mode::Auto
                         && port.decide != Decide::Kernel
@@ -40,7 +40,7 @@ impl Driver for Interface<'_> {
                 opened => opened?,
             },
         };
-        // AF_XDP has no use for what the other mode has left behind. It is of no harm either, unless packets are dropped.
+        // Removes what mode `skb` has left at clsact. Failing matters only if packets are dropped there.
         let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.name, false) };
         if let Err(error) = left {
             tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process has left");
@@ -68,7 +68,7 @@ impl Driver for Interface<'_> {
 }
 
 impl Interface<'_> {
-    /// Goes on with the interface, which another process has open through a TAP.
+    /// Adopts the interface, which another process has open through a TAP.
     pub(super) fn adopt(
         &self,
         (port, configuration): (&Port, &Configuration),
@@ -81,33 +81,34 @@ impl Interface<'_> {
     }
 }
 
-/// Mode in which the packets of an interface are taken.
+/// Mode in which packets are received from an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// AF_XDP.
     AfXdp(af_xdp::Mode),
-    /// A TAP that keeps what the kernel knows of packets.
+    /// A TAP that keeps buffer metadata (checksum, segments, VLAN).
     Skb,
 }
 
-/// Mode in which the packets of an interface are taken, with the reason where `mode = "auto"` chose it.
+/// Receive mode of an interface, with the reason if `mode = "auto"` chose it.
 struct Choice {
     way: Way,
     why: Option<String>,
 }
 
-/// Mode in which the packets of `interface` are taken as `port`.
+/// Receive mode of `interface` for `port`.
 pub(crate) fn way(interface: &str, port: &Port) -> Way {
     choice(interface, port).way
 }
 
-/// True if a process has left an interface closed, or keeps it ready to be left closed; or has left a filter there.
+/// True if an interface was left closed, will be when its process ends, or still has a filter of a gateway
+/// that ended.
 pub(crate) fn is_left(interface: &str) -> bool {
     af_xdp::is_left_closed(interface) || clsact::is_left(interface)
 }
 
-/// Opens an interface that a process has left closed, and removes what it has left there; says whether there was anything
-/// to do.
+/// Opens an interface that a gateway has left closed, and removes its programs; returns true if there were
+/// any.
 pub(crate) fn release(interface: &str) -> Result<bool> {
     let filter = clsact::release(interface, true);
     let filter = filter.with_context(|| format!("cannot remove the filter at clsact of {interface}"))?;
@@ -117,7 +118,7 @@ pub(crate) fn release(interface: &str) -> Result<bool> {
 fn choice(interface: &str, port: &Port) -> Choice {
     let asked = |way| Choice { way, why: None };
     match port.mode {
-        // Connections are carried at TCX alone.
+        // Only TCX programs carry connections.
         Mode::Auto if port.decide == Decide::Kernel => asked(Way::Skb),
         Mode::Skb => asked(Way::Skb),
         Mode::ZeroCopy => asked(Way::AfXdp(af_xdp::Mode::ZeroCopy)),
@@ -127,7 +128,7 @@ fn choice(interface: &str, port: &Port) -> Choice {
     }
 }
 
-/// The choice of `mode = "auto"`: that of the driver, unless the port has keys that only AF_XDP obeys.
+/// Mode for `mode = "auto"`: AF_XDP if the port has keys that need it, otherwise the driver decides.
 fn automatic(interface: &str, port: &Port) -> Choice {
     let af_xdp = Way::AfXdp(af_xdp::Mode::Auto);
     let key = match (port.busy_poll, port.moderation_us) {
@@ -144,7 +145,7 @@ fn automatic(interface: &str, port: &Port) -> Choice {
     }
 }
 
-/// Opens `interface` by AF_XDP.
+/// Opens `interface` through AF_XDP.
 fn open(
     interface: &str,
     mode: af_xdp::Mode,
@@ -166,7 +167,7 @@ fn open(
     Ok(OpenPort::held(port.id, facts, queues, opened))
 }
 
-/// Obstacles on this machine to opening `interface` by AF_XDP.
+/// Findings about opening `interface` through AF_XDP.
 fn inspect(
     interface: &str,
     mode: af_xdp::Mode,
@@ -178,7 +179,7 @@ fn inspect(
 }
 
 impl Handle for af_xdp::Port {
-    /// A generic program runs again on a packet that has returned, and would take it again.
+    /// `None` for a generic program, which would see a punted packet again.
     fn punt_interface(&self) -> Option<u32> {
         (self.report.hook != Some(af_xdp::Hook::Generic)).then_some(self.interface.index)
     }
@@ -193,7 +194,7 @@ impl Handle for af_xdp::Port {
     }
 
     fn why_closed(&self) -> &'static str {
-        // A queue closes too when the kernel unbinds it, and when a descriptor cannot be right.
+        // A queue also closes when the kernel unbinds it, or after an invalid descriptor.
         match (self.link(), self.is_attached()) {
             (Err(_), _) => GONE,
             (Ok(_), false) => DETACHED,
@@ -226,7 +227,7 @@ impl Handle for af_xdp::Port {
         Self::set_forward_groups(self, groups);
     }
 
-    /// Told where a program sends by the interface; elsewhere each is a drop of its queue.
+    /// `None` without a flow table: then each drop is counted by its queue.
     fn link_dropped(&self) -> Option<u64> {
         self.flows().map(|_| Self::link_dropped(self))
     }
@@ -245,13 +246,13 @@ impl Handle for af_xdp::Port {
     }
 }
 
-/// Reason why a queue of an interface that is still there has closed.
+/// Reason why a queue has closed although the interface exists.
 const RESET: &str = "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right";
 
-/// Reason why it has closed when nothing brings packets to its queues.
+/// Reason why a queue has closed after its program was detached.
 const DETACHED: &str = "the interface's program was detached";
 
-/// The missing interface, when an opening failed because it is not there.
+/// Message about a missing interface, if that is why opening failed.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     match error.downcast_ref() {
         Some(OpenError::NoInterface(name)) => Some(absent(name)),
@@ -259,7 +260,7 @@ pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     }
 }
 
-/// Options with which the driver opens `interface` as `port`.
+/// Options for opening `interface` as `port` through AF_XDP.
 fn options(
     interface: &str,
     port: &Port,
@@ -288,7 +289,7 @@ fn options(
         needs_tags: needs_tags(port.id, configuration),
         counts: true,
         receiving: receiving(configuration),
-        // Half of the memory may wait in receive rings; the other half is on its way.
+        // Receive rings may hold half of the memory; the rest is for packets in flight.
         receive_frames: Some(frames(configuration) / 2 / interfaces.max(1)),
         moderation: moderation(port),
         adapts: configuration.lab.balance && port.moderation_us.is_none() && !port.busy_poll,
@@ -297,27 +298,27 @@ fn options(
     }
 }
 
-/// True if tags keep packets of the port apart, because it is a member of a VLAN-aware bridge.
+/// True if the port is a member of a VLAN-aware bridge, which needs the tags.
 fn needs_tags(port: PortId, configuration: &Configuration) -> bool {
     let is_member = |bridge: &Bridge| bridge.members.iter().any(|member| member.port == port);
     let mut bridges = configuration.bridges.iter();
     bridges.any(|bridge| bridge.is_vlan_aware() && is_member(bridge))
 }
 
-/// Moderation of the kernel's polling of the device.
+/// Interrupt moderation of the device.
 fn moderation(port: &Port) -> Option<af_xdp::Moderation> {
     let microseconds = match (port.moderation_us, port.busy_poll) {
         (None | Some(0), false) => return None,
-        // Interrupts stay masked between two questions of the worker only as long as this.
+        // With busy polling, interrupts stay masked for at most this time between two polls.
         (None | Some(0), true) => BUSY_POLL_TIMER,
         (Some(moderation), _) => u32::from(moderation),
     };
     Some(af_xdp::Moderation { microseconds, empty_polls: EMPTY_POLLS })
 }
 
-/// Packets that the kernel brings in when the worker asks: as many as a turn takes.
+/// Maximum number of packets that the kernel receives for one busy poll: a turn's batch.
 const BATCH_PACKETS: u32 = 64;
-/// Microseconds after which the kernel polls a device that no worker has polled.
+/// Microseconds without a busy poll after which the kernel polls the device itself.
 const BUSY_POLL_TIMER: u32 = 200;
-/// Polls in vain after which interrupts come again: one may meet a gap of a flow that goes on.
+/// Number of empty polls after which interrupts are enabled: one may be a gap in a flow.
 const EMPTY_POLLS: u32 = 2;

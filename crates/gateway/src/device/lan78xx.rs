@@ -1,4 +1,4 @@
-//! USB adapters: opening them, what a machine lacks for them, what is shown of them.
+//! USB adapters with LAN78xx chips: opening, checks of the host, and rows.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Time limit for the answer of a USB/IP server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A USB adapter of that configuration.
+/// A configured USB adapter.
 pub(super) struct UsbAdapter<'a>(pub(super) &'a Adapter);
 
 impl Driver for UsbAdapter<'_> {
@@ -31,7 +31,7 @@ impl Driver for UsbAdapter<'_> {
         open(self.0, port, receiving(configuration))
     }
 
-    /// An adapter on another machine, or one that does not answer, takes seconds.
+    /// Opening a remote or unresponsive adapter takes seconds.
     fn slow_opening(&self, port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
         let (adapter, port, receiving) = (self.0.clone(), port.clone(), receiving(configuration));
         Some(Box::new(move || open(&adapter, &port, receiving)))
@@ -61,7 +61,7 @@ pub(super) fn open_over(
     receiving: Receiving,
 ) -> Result<OpenPort> {
     let speed = transport.speed();
-    // An adapter has few transfers in flight, each of many packets: when they go back is a setting of its own.
+    // An adapter has few transfers of many packets each, so their refill threshold is a separate option.
     let refill_below_percent = options.receiving.refill_below_percent;
     let receiving = Receiving { refill_below_percent, ..receiving };
     let options = lan78xx::Options { receiving, cancelled: ends(), ..options };
@@ -95,7 +95,7 @@ impl Handle for Arc<PortStatus> {
     }
 }
 
-/// Memory of transfers in both directions.
+/// Rows of transfer memory in both directions.
 pub(super) fn transfers<S>(status: &usb::PortStatus<S>, port: &str) -> Vec<TransferRow> {
     let row = |direction: &str, memory: &UrbMemory, in_flight: u64| {
         let (total, free) = (memory.all.get(), memory.free.get());
@@ -106,7 +106,7 @@ pub(super) fn transfers<S>(status: &usb::PortStatus<S>, port: &str) -> Vec<Trans
             total,
             free,
             in_flight,
-            // What is neither free nor with the bus: read at slightly different moments.
+            // Neither free nor on the bus; the counters are read at slightly different times.
             held: total.saturating_sub(free + in_flight),
         }
     };
@@ -114,7 +114,7 @@ pub(super) fn transfers<S>(status: &usb::PortStatus<S>, port: &str) -> Vec<Trans
     vec![received, row("out", &status.send_memory, status.sending.get())]
 }
 
-/// The missing adapter, when an opening failed because it is not there and may come.
+/// Message about a missing adapter, if that is why opening failed.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     let adapter = error.downcast_ref::<UsbError>().filter(|error| matches!(error, UsbError::Missing(_)));
     let remote = error
@@ -148,10 +148,10 @@ pub(super) const fn bus(speed: Speed) -> &'static str {
     }
 }
 
-/// One finding: severity, topic, and text with the remedy.
+/// A finding: severity, topic, and text with the remedy.
 pub(super) type Found = (Severity, &'static str, String);
 
-/// Findings about the connection of this machine to an adapter, which is not touched.
+/// Findings about the connection to an adapter, which is not opened.
 fn inspect(place: &AdapterLocation) -> Vec<Found> {
     match place {
         AdapterLocation::Usb(port) => inspect_local(port, usbfs::devices()),
@@ -195,7 +195,8 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
     findings
 }
 
-/// Finding about an adapter in use: by the kernel's driver, which lets go when asked, or another program.
+/// Finding about an adapter that is in use: by a kernel driver, which is detached at the start, or by another
+/// program.
 pub(super) fn held(port: &str, driver: &str) -> Found {
     if driver == "usbfs" {
         let text = format!(
@@ -210,7 +211,7 @@ pub(super) fn held(port: &str, driver: &str) -> Found {
     (Severity::Warning, "driver", text)
 }
 
-/// A bus that is slower than the adapter.
+/// Finding about a bus that is slower than the adapter.
 pub(super) fn slow(speed: Option<Speed>) -> Option<Found> {
     match speed {
         Some(Speed::Super) => None,
@@ -254,12 +255,12 @@ fn inspect_remote(
     std::iter::once(first).chain(slow(found.speed)).collect()
 }
 
-/// An adapter that is not there, and may come.
+/// Finding about an adapter that is not there yet.
 pub(super) fn awaited(error: &ClientError) -> Found {
     (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
-/// Row of an adapter. Requests its counters, which the next row shows.
+/// Row of an adapter. Requests its counters, which appear in the next row.
 fn row(status: &PortStatus) -> AdapterRow {
     status.refresh();
     let facts = status.facts();
@@ -286,7 +287,7 @@ fn row(status: &PortStatus) -> AdapterRow {
     }
 }
 
-/// Fields that every USB port shows.
+/// Columns that every USB port has.
 pub(super) fn common_row<S>(status: &usb::PortStatus<S>) -> AdapterRow {
     let Connection { place, bus: speed, link, .. } = status.connection();
     AdapterRow {

@@ -1,9 +1,9 @@
-//! Locks of interfaces: an interface belongs to one gateway.
+//! Locks of interfaces, so that only one gateway uses an interface.
 //!
-//! Two programs at the ingress of an interface are no error to the kernel: the second one takes the packets of the
-//! first. So a gateway locks a file for each interface before it attaches anything: below [`DIRECTORY`], by network
-//! namespace and number. The lock ends with its process, and the file names the gateway. An upgrade passes the
-//! descriptors of the locked files, so no lock is free in between.
+//! The kernel permits two programs at the ingress of an interface, and the second takes packets away from the
+//! first. So a gateway locks a file for each interface before it attaches programs: in [`DIRECTORY`], named
+//! by network namespace and interface index. The lock ends with the process, and the file names the gateway.
+//! An upgrade passes the descriptors of the files, so the locks are never free in between.
 
 use crate::config::model::{Configuration, Port};
 use anyhow::{Context as _, Result, anyhow};
@@ -22,14 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// Directory of the locked files.
+/// Directory of the lock files.
 pub const DIRECTORY: &str = "/run/polder/interfaces";
-/// Tries for a lock that is held, at the start and in a reload: `polder check` holds one for a moment.
+/// Number of attempts to take a lock at the start and in a reload, because `polder check` holds locks
+/// briefly.
 const TRIES: u32 = 20;
-/// Pause between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Lock of an interface. Copies share the lock, which ends with the last one.
+/// Lock of an interface. Clones share the lock, which is released with the last one.
 #[derive(Clone, Debug)]
 pub struct InterfaceLock(Arc<Locked>);
 
@@ -37,21 +38,21 @@ pub struct InterfaceLock(Arc<Locked>);
 struct Locked {
     path: PathBuf,
     file: File,
-    /// True once another process goes on with the lock.
+    /// True once another process owns the lock.
     is_left: AtomicBool,
 }
 
-/// The locks of this process: a port that comes in a reload may have the interface of one that goes.
+/// Locks of this process: in a reload, a new port may have the interface of a removed one.
 static LOCKS: Mutex<BTreeMap<PathBuf, Weak<Locked>>> = Mutex::new(BTreeMap::new());
 /// Configuration file of this process's gateway.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Sets the configuration file by which others find this process's gateway; the first one counts.
+/// Sets the configuration file that is written into lock files; only the first call counts.
 pub fn set_file(file: &Path) {
     let _: Result<(), PathBuf> = FILE.set(file.to_owned());
 }
 
-/// Gateway that has an interface, as its file names it.
+/// Gateway that holds a lock, as stored in the lock file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Holder {
@@ -79,7 +80,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// This process with the gateway of `configuration`.
+    /// This process, with the gateway of `configuration`.
     fn own(configuration: &Configuration) -> Self {
         let gateway = &configuration.gateway;
         Self {
@@ -94,18 +95,18 @@ impl Holder {
 /// Reason why an interface is not locked.
 #[derive(Debug, PartialEq, Eq)]
 enum NotLocked {
-    /// Another gateway has it.
+    /// Another gateway holds the lock.
     Held(Holder),
     /// The file cannot be locked.
     Failed(Errno),
 }
 
 impl InterfaceLock {
-    /// Locks `interface` of the calling thread's network namespace for the gateway; `None` for an interface that is not
-    /// there, and for a user who may not write to the directory.
+    /// Locks `interface` of the calling thread's network namespace; `None` if it does not exist, or the user
+    /// may not write to the directory.
     ///
     /// # Errors
-    /// When another gateway has it.
+    /// When another gateway holds the lock.
     pub(super) fn take(interface: &str, configuration: &Configuration) -> Result<Option<Self>> {
         number(interface).map_or(Ok(None), |number| Self::take_number((interface, number), configuration, 1))
     }
@@ -116,7 +117,7 @@ impl InterfaceLock {
         tries: u32,
     ) -> Result<Option<Self>> {
         let Some(path) = path(number) else { return Ok(None) };
-        // What the directory lacks is found out when the file is opened.
+        // A missing directory is reported when the file is opened.
         let _: std::io::Result<()> = std::fs::create_dir_all(DIRECTORY);
         match Self::lock(path, &Holder::own(configuration), tries) {
             Ok(lock) => Ok(Some(lock)),
@@ -128,7 +129,7 @@ impl InterfaceLock {
         }
     }
 
-    /// Locks the file at `path`, or shares the lock that this process has.
+    /// Locks the file at `path`, or shares this process's lock.
     fn lock(path: PathBuf, holder: &Holder, tries: u32) -> Result<Self, NotLocked> {
         let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|_, lock| lock.strong_count() > 0);
@@ -149,13 +150,14 @@ impl InterfaceLock {
         Err(NotLocked::Held(holder_of(&path).unwrap_or_default()))
     }
 
-    /// The lock of another process that has passed its descriptor and has let go of it; `None` if it is none.
+    /// Adopts a lock by its descriptor, after the other process has released it; `None` if the descriptor is
+    /// no lock.
     pub fn inherited(path: &Path, descriptor: OwnedFd, configuration: &Configuration) -> Option<Self> {
         let file = File::from(descriptor);
         if path.parent() != Some(Path::new(DIRECTORY)) || !is_at(path, &file) {
             return None;
         }
-        // Of the lock that it has, the kernel makes the same.
+        // The open file description holds the lock already.
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         let locked = Arc::new(Locked { path: path.to_owned(), file, is_left: AtomicBool::new(false) });
         locked.name(&Holder::own(configuration));
@@ -164,30 +166,31 @@ impl InterfaceLock {
         Some(Self(locked))
     }
 
-    /// Path of the locked file.
+    /// Path of the lock file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Descriptor by which another process goes on with the lock.
+    /// Descriptor that a successor process needs to adopt the lock.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
 
-    /// Leaves the lock to another process that has its descriptor.
+    /// Leaves the lock to a process that has its descriptor.
     pub fn leave(&self) {
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders nothing.
         self.0.is_left.store(true, Ordering::Relaxed);
     }
 }
 
 impl Locked {
-    /// Writes the gateway's name into the file.
+    /// Writes the gateway's description into the file.
     fn name(&self, holder: &Holder) {
         let mut line = serde_json::to_vec(holder).unwrap_or_default();
         line.push(b'\n');
         let length = u64::try_from(line.len()).unwrap_or_default();
-        // Without a name the lock is as good. A reader takes the first line: it sees one name or the other.
+        // Errors are ignored: the lock works without a description. Readers take the first line, so they see
+        // the old or the new one.
         let _: std::io::Result<()> =
             self.file.write_all_at(&line, 0).and_then(|()| self.file.set_len(length));
     }
@@ -195,18 +198,18 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Before it is unlocked: a gateway that gets the lock next sees that the file is another one.
+        // The file is removed before the unlock, so that the next holder creates a new file.
         if !self.is_left.load(Ordering::Relaxed) && is_at(&self.path, &self.file) {
             let _: std::io::Result<()> = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Locks the interfaces of `ports` before any of them is opened, for as long as the result lives. In the order of their
-/// numbers: of two gateways that are started at once, one gets them all.
+/// Locks the interfaces of `ports` before any is opened, until the result is dropped. Locks are taken in the
+/// order of interface indexes, so one of two gateways that start together gets all of them.
 ///
 /// # Errors
-/// When another gateway has one of them.
+/// When another gateway holds one of the locks.
 pub fn lock_all<'a>(
     ports: impl IntoIterator<Item = &'a Port>,
     configuration: &Configuration,
@@ -224,12 +227,13 @@ pub fn lock_all<'a>(
     locks.flatten().collect()
 }
 
-/// Message about the other gateway that has `interface`; `None` if none has it. The gateway of `configuration` is no other.
+/// Message about another gateway that uses `interface`; `None` if none does.
 pub(super) fn other_gateway(interface: &str, configuration: &Configuration) -> Option<String> {
     let path = path(number(interface)?)?;
     let process = locked_by(&path)?;
     let own = &configuration.gateway.control;
-    // A file that cannot be read is root's: the gateway that has the control socket of the file is taken to be the one.
+    // An unreadable file belongs to root: an existing control socket of `configuration` is taken as the
+    // holder's.
     let holder = holder_of(&path).unwrap_or(Holder { process, ..Holder::default() });
     let is_same = if holder.gateway.is_empty() { own.exists() } else { holder.control == *own };
     (!is_same && holder.process != std::process::id()).then(|| in_use(interface, &holder))
@@ -241,14 +245,14 @@ fn in_use(interface: &str, holder: &Holder) -> String {
     )
 }
 
-/// Number of an interface of the calling thread's network namespace.
+/// Index of an interface in the calling thread's network namespace.
 fn number(interface: &str) -> Option<u32> {
-    // Any socket will do to ask by.
+    // Any socket serves for the ioctl.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     name_to_index(&socket, interface).ok()
 }
 
-/// Path of the file that is locked for the interface of that number, in the calling thread's network namespace.
+/// Path of the lock file of an interface index in the calling thread's network namespace.
 fn path(number: u32) -> Option<PathBuf> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
     Some(Path::new(DIRECTORY).join(format!("{namespace}-{number}")))
@@ -258,10 +262,10 @@ fn path(number: u32) -> Option<PathBuf> {
 fn try_lock(path: &Path) -> Result<Option<File>, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     loop {
-        // No other user may open it: whoever can open a file can lock it.
+        // Readable for its owner alone, because any process that can open a file can lock it.
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The gateway that had it may have removed the file meanwhile.
+            // The previous holder may have removed the file meanwhile.
             Ok(()) if is_at(path, &file) => return Ok(Some(file)),
             Ok(()) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -270,25 +274,25 @@ fn try_lock(path: &Path) -> Result<Option<File>, Errno> {
     }
 }
 
-/// True if the open `file` is the one at `path`.
+/// True if the open `file` is still the one at `path`.
 fn is_at(path: &Path, file: &File) -> bool {
     let Ok(opened) = fstat(file) else { return false };
     std::fs::symlink_metadata(path)
         .is_ok_and(|found| (found.dev(), found.ino()) == (opened.st_dev, opened.st_ino))
 }
 
-/// Process that has locked the file at `path`; 0 if its number is not known.
+/// Process that has locked the file at `path`; 0 if its id is unknown.
 fn locked_by(path: &Path) -> Option<u32> {
     let Ok(file) = File::open(path) else { return locked_by_table(path) };
-    // Shared, so that two that look do not see each other.
+    // Shared, so that two readers do not conflict.
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => Some(0),
         Ok(()) | Err(_) => None,
     }
 }
 
-/// The same from the kernel's table of locks, for a user who may not open the file. The lock of an upgraded gateway has the
-/// number of a process that is gone.
+/// As [`locked_by`], from the kernel's table of locks, for users who may not open the file. The lock of an
+/// upgraded gateway shows a process that has ended, which gives 0.
 fn locked_by_table(path: &Path) -> Option<u32> {
     let file = std::fs::symlink_metadata(path).ok()?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
@@ -297,8 +301,8 @@ fn locked_by_table(path: &Path) -> Option<u32> {
     Some(if Path::new("/proc").join(process.to_string()).exists() { process } else { 0 })
 }
 
-/// Process that holds a lock of the file, in the lines of `/proc/locks`: number, kind, strictness, access, process, file.
-/// A line of one that waits has an arrow behind its number.
+/// Process that holds a lock of a file, from `/proc/locks`: number, kind, strictness, access, process, file.
+/// Lines of waiting processes have an arrow after the number.
 fn holder_among(locks: &str, file: &str) -> Option<u32> {
     let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.find_map(|words| match words[..] {
@@ -307,10 +311,10 @@ fn holder_among(locks: &str, file: &str) -> Option<u32> {
     })
 }
 
-/// Gateway that the file at `path` names.
+/// Holder stored in the lock file at `path`.
 fn holder_of(path: &Path) -> Option<Holder> {
     let text = std::fs::read_to_string(path).ok()?;
-    // A longer name may have stood there before.
+    // A longer description may have been there before.
     serde_json::from_str(text.lines().next()?).ok()
 }
 

@@ -1,8 +1,8 @@
-//! Devices of ports: one module for each kind, with everything that the running gateway has to know of it.
+//! Devices of ports: one module for each kind, with everything that the running gateway knows of it.
 //!
-//! The trait `Driver` describes a device that is not open, the trait [`Handle`] one that is. Both have defaults for
-//! abilities of only some kinds, so a module has the special properties of its kind. Facts that the configuration
-//! needs are in [`Capabilities`](crate::config::device::Capabilities).
+//! Trait `Driver` is a device before it is open, trait [`Handle`] an open device. Methods that only some
+//! kinds support have defaults. Properties that the configuration needs are in
+//! [`Capabilities`](crate::config::device::Capabilities).
 
 mod contract;
 mod function;
@@ -42,10 +42,10 @@ fn driver<'d>(device: &'d Device, spares: Option<&'d Spares>) -> Box<dyn Driver 
     }
 }
 
-/// Opens the device of `port`, with a TAP of `spares` if it fits.
+/// Opens the device of `port`, with a TAP of `spares` if one fits.
 ///
 /// # Errors
-/// When the device cannot be opened; the message says what to do.
+/// When the device cannot be opened; the message has a remedy.
 pub fn open(
     port: &Port,
     configuration: &Configuration,
@@ -58,19 +58,19 @@ pub fn open(
     opened.with_context(|| format!("cannot open port {}", port.name))
 }
 
-/// Locks the interface of `port`, if it is one.
+/// Locks the interface of `port`, if its device is one.
 ///
 /// # Errors
-/// When another gateway has it.
+/// When another gateway holds the lock.
 pub fn lock(port: &Port, configuration: &Configuration) -> Result<Option<InterfaceLock>> {
     let locked = port.device.interface().map(|name| InterfaceLock::take(name, configuration));
     Ok(locked.transpose()?.flatten())
 }
 
-/// Goes on with the device of `port`, which another process has open, and has locked until it ends.
+/// Adopts the device of `port` from another process, which holds its lock until it ends.
 ///
 /// # Errors
-/// When the parts do not fit, or the kernel refuses; the other process can go on.
+/// When the descriptors do not fit, or the kernel refuses; the other process can continue.
 pub fn adopt(
     port: &Port,
     configuration: &Configuration,
@@ -92,7 +92,7 @@ pub fn adopt(
     adopted.with_context(|| format!("cannot take over port {}", port.name))
 }
 
-/// Reason why another process opens a device anew that was not passed to it.
+/// Reason why a device cannot be passed to a successor process.
 pub fn why_not_passed(device: &Device) -> &'static str {
     match device {
         Device::Interface(_) => {
@@ -105,24 +105,24 @@ pub fn why_not_passed(device: &Device) -> &'static str {
     }
 }
 
-/// Opens the device of `port` again on another thread; `None` for a device that is opened at once.
+/// Function that opens the device of `port` on another thread; `None` if opening is fast.
 pub fn slow_opening(port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
     driver(&port.device, None).slow_opening(port, configuration)
 }
 
-/// Obstacles on this machine to the device of `port`, found without touching it.
+/// Findings about the host and the device of `port`, without opening it.
 pub fn inspect(port: &Port, configuration: &Configuration) -> Vec<Finding> {
     let taken = port.device.interface().and_then(|name| lock::other_gateway(name, configuration));
     let taken = taken.map(|text| Finding::new(Severity::Problem, "interface", text));
     driver(&port.device, None).inspect(port, configuration).into_iter().chain(taken).collect()
 }
 
-/// A device for people, as trace says it.
+/// Description of a device, as text.
 pub fn describe(device: &Device) -> String {
     driver(device, None).describe()
 }
 
-/// The missing device, when an opening failed because the device is not there and may come; else `None`.
+/// Message about a missing device that may appear later, if that is why opening failed.
 pub fn missing(error: &anyhow::Error) -> Option<String> {
     [interface::missing, lan78xx::missing, pci::missing].into_iter().find_map(|missing| missing(error))
 }

@@ -1,4 +1,4 @@
-//! Modems: opening them, the link and the addresses that follow from their network, what is shown of them.
+//! Modems: opening, link state and addresses from the network, and rows.
 
 use super::contract::{Facts, Handle, Link, OpenPort, PointToPoint};
 use super::function::{TAKES, blocks, numbers, options};
@@ -20,9 +20,9 @@ use polder_devices::usb::Transport;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Longest file with a password or a PIN, in bytes.
+/// Maximum length of a file with a password or a PIN, in bytes.
 const LONGEST_SECRET: u64 = 512;
-/// Smallest MTU that is taken from a network (RFC 791).
+/// Minimum MTU that is accepted from a network (RFC 791).
 const SMALLEST_MTU: u32 = 576;
 
 /// Opens the modem behind `transport`.
@@ -53,7 +53,7 @@ pub(super) fn open(
     Ok(OpenPort::held(port.id, facts, vec![opened.queue], handle))
 }
 
-/// Sessions and secrets of a modem; the latter are read from their files.
+/// Sessions and secrets of a modem; secrets are read from files.
 fn wanted(modem: &Modem) -> Result<Wanted> {
     let first = Access {
         apn: modem.apn.clone(),
@@ -69,7 +69,7 @@ fn wanted(modem: &Modem) -> Result<Wanted> {
     Ok(Wanted { sessions, pin: secret(modem.pin_file.as_deref())? })
 }
 
-/// The first line of a file.
+/// First line of a file.
 fn secret(path: Option<&str>) -> Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
     let text = crate::secret::read(path, LONGEST_SECRET, "a password or a PIN")?;
@@ -81,7 +81,7 @@ struct Open {
     status: Arc<PortStatus>,
     sent: Arc<QueueCounters>,
     apn: String,
-    /// MTU with which it was opened.
+    /// Configured MTU.
     most_mtu: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Interfaces of the kernel, whatever program they have: findings, link, and tunnels over them.
+//! Linux interfaces in any mode: findings, link state, tunnel endpoints.
 
 use super::contract::{Facts, Finding, Link, Severity};
 use crate::config::model::Configuration;
@@ -9,7 +9,7 @@ use polder_devices::af_xdp::{
     self, Level, LinkState, OpenError, Report, STATE, TunnelEndpoint, TunnelFields,
 };
 
-/// Findings of an interface's driver.
+/// Converts the findings of an interface's driver.
 pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
     match found {
         Err(OpenError::NoInterface(name)) => {
@@ -26,7 +26,7 @@ pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
     }
 }
 
-/// Takes name, address and MTU of an interface over into `facts`; answers the state of its link.
+/// Copies name, address and MTU of an interface to `facts`; returns the state of its link.
 pub(super) fn link_facts(link: LinkState, facts: &mut Facts, most_mtu: Option<u32>) -> Link {
     let LinkState { name, mac, mtu, up, carrier } = link;
     facts.interface = name;
@@ -42,11 +42,11 @@ fn finding(finding: af_xdp::Finding) -> Finding {
         Level::Problem => Severity::Problem,
     };
     let found = Finding::new(severity, finding.topic, finding.text);
-    // An interface that is down is opened all the same, and carries when it is up.
+    // An interface that is down can be opened, and carries packets once it is up.
     Finding { opens: found.opens || found.topic == STATE, ..found }
 }
 
-/// The tunnels whose packets are taken on `port`.
+/// Tunnel endpoints of `port`.
 pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<TunnelEndpoint> {
     let over = configuration.tunnels.iter().filter(|tunnel| tunnel.port == port);
     over.filter_map(|tunnel| {
@@ -61,7 +61,7 @@ pub(super) fn endpoints(port: PortId, configuration: &Configuration) -> Vec<Tunn
     .collect()
 }
 
-/// Message about an interface that is not there, with names that look like it.
+/// Message about a missing interface, with similar names.
 pub(super) fn absent(name: &str) -> String {
     let known = interfaces();
     let like = similar(name, known.iter().map(String::as_str));
@@ -69,14 +69,14 @@ pub(super) fn absent(name: &str) -> String {
     format!("there is no interface {name} in this network namespace{like} (`ip link` lists all)")
 }
 
-/// The interfaces of the calling thread's network namespace.
+/// Names of the interfaces in the calling thread's network namespace.
 fn interfaces() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
     names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
-/// Names that `name` may be a slip of the pen for.
+/// Known names with a small edit distance to `name`.
 fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let most = if name.len() < 4 { 1 } else { 2 };
     let mut near = known.map(|other| (strsim::damerau_levenshtein(name, other), other)).collect::<Vec<_>>();
@@ -85,7 +85,7 @@ fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     near.into_iter().map(|(_, other)| other).take(MOST_NAMES).collect()
 }
 
-/// Similar names that are told at most.
+/// Maximum number of similar names listed.
 const MOST_NAMES: usize = 3;
 
 #[cfg(test)]

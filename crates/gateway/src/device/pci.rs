@@ -1,4 +1,4 @@
-//! PCI devices: opening them by VFIO, what a machine lacks for them, what is shown of them.
+//! PCI devices: opening by VFIO, checks of the host, and rows.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, receiving};
 use crate::config::model::{Configuration, Port};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// The PCI device at that address.
+/// The PCI device at an address.
 pub(super) struct PciDevice(pub(super) Address);
 
 impl Driver for PciDevice {
@@ -38,7 +38,8 @@ impl Driver for PciDevice {
         let takes = Takes {
             partial_checksums: abilities.partial_checksums,
             segments: abilities.segments,
-            // QEMU's devices give IPv6 segments a wrong length, and Linux's driver lets none cut either.
+                // IPv6 segmentation is off: QEMU's devices write wrong lengths, and Linux's driver does not
+                // offer it.
             only_ipv4_segments: true,
             ..Takes::default()
         };
@@ -59,7 +60,7 @@ impl Driver for PciDevice {
     }
 }
 
-/// The missing device, when an opening failed because it is not there and may come.
+/// Message about a missing device that may appear later, if that is why opening failed.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {
     let error = error.downcast_ref::<VfioError>().filter(|error| matches!(error, VfioError::Missing(_)));
     error.map(ToString::to_string)
@@ -76,7 +77,7 @@ fn unknown(slot: &Slot) -> String {
     format!("{address} is {vendor:04x}:{device:04x}, which Polder has no driver for; it has for {known}")
 }
 
-/// Findings about a device, which is not touched; `rights` says what this process lacks.
+/// Findings about a device, which is not opened; `rights` returns the rights that this process lacks.
 fn inspect(slot: Result<Slot, VfioError>, rights: impl FnOnce() -> Option<String>) -> Vec<Finding> {
     let slot = match slot {
         Ok(slot) => slot,
@@ -98,7 +99,7 @@ fn inspect(slot: Result<Slot, VfioError>, rights: impl FnOnce() -> Option<String
     findings
 }
 
-/// The IOMMU group, and who else is in it.
+/// The IOMMU group with its other members, as text.
 fn group(slot: &Slot) -> String {
     let Some(group) = slot.group() else { return "no IOMMU group".to_owned() };
     let others = slot.members().iter().map(|member| {
@@ -124,7 +125,7 @@ fn topic(obstacle: &VfioError) -> &'static str {
     }
 }
 
-/// A file of VFIO that is missing or must not be opened.
+/// Finding about a VFIO file that is missing or not accessible.
 fn missing_files(slot: &Slot) -> Option<(&'static str, String)> {
     let group = slot.group().map(|group| group.to_string())?;
     let paths = ["vfio", &group].map(|name| Path::new(vfio::DIRECTORY).join(name));
@@ -137,7 +138,7 @@ fn missing_files(slot: &Slot) -> Option<(&'static str, String)> {
     Some((topic(&obstacle), obstacle.to_string()))
 }
 
-/// Finding that this process may not lock the `bytes` bytes of memory that a device reaches.
+/// Finding if this process may not lock `bytes` bytes of memory for a device.
 fn rights(bytes: u64) -> Option<String> {
     let is_free = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_IPC_LOCK);
     let limit = getrlimit(Resource::Memlock).current;
@@ -153,7 +154,7 @@ fn rights(bytes: u64) -> Option<String> {
     })
 }
 
-/// Reason why a port has closed, for people.
+/// Reason why a port has closed, as text.
 fn why(end: Option<End>) -> &'static str {
     match end {
         None | Some(End::Gone) => {
@@ -190,7 +191,7 @@ impl Handle for Open {
         why(self.port.status.facts().end)
     }
 
-    /// Asks for the device's counters, which the next row shows.
+    /// Requests the device's counters, which appear in the next row.
     fn nic_row(&self) -> Option<NicRow> {
         self.port.refresh();
         let status = &self.port.status;

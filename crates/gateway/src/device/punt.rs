@@ -1,4 +1,4 @@
-//! The punt path: packets of router ports return to the kernel, at the interface by which they came in.
+//! The punt path: packets of router ports go back to the kernel, at the interface that received them.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, receiving};
 use super::tap;

@@ -1,4 +1,4 @@
-//! Linux interfaces, through a TAP that keeps checksums, segments and VLAN tags.
+//! Linux interfaces through a TAP that keeps checksums, segments and VLAN tags.
 
 use super::contract::{
     AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, forward_groups, receiving,
@@ -20,11 +20,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Objects that the ports of a gateway share: a spare TAP for the next port that is added, and the table of connections.
+/// Objects shared by a gateway's ports: a spare TAP for the next port, and the table of connections.
 #[derive(Clone, Debug, Default)]
 pub struct Spares(Arc<Mutex<Spare>>, Arc<Mutex<Option<Arc<ConnectionTable>>>>);
 
-/// Spare TAP, and the latest port, which the next one may be like.
+/// Spare TAP, and the options of the latest port, which the next spare is made for.
 #[derive(Debug, Default)]
 struct Spare {
     ready: Option<skb::Spare>,
@@ -32,7 +32,8 @@ struct Spare {
 }
 
 impl Spares {
-    /// Makes a TAP on another thread, if there is none and a port has one. A port that comes meanwhile waits for it.
+    /// Creates a spare TAP on another thread, if there is none and a port was opened. A port that is opened
+    /// meanwhile waits for it.
     pub fn prepare(&self, region: &Region) {
         let (spares, region) = (self.clone(), region.clone());
         let prepare = move || {
@@ -48,12 +49,12 @@ impl Spares {
         }
     }
 
-    /// Table of the connections that ports carry; `None` before the first port that does.
+    /// Table of the connections that ports carry; `None` before the first such port.
     pub fn connections(&self) -> Option<Arc<ConnectionTable>> {
         self.1.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same for `port`, which gets one if the kernel decides about its packets.
+    /// The table for `port`, created if needed; `None` unless the kernel decides about its packets.
     fn connections_of(
         &self,
         port: &Port,
@@ -94,7 +95,7 @@ pub(super) fn open(
     Ok(described(opened, &options, port))
 }
 
-/// Goes on with `interface`, which another process has open.
+/// Adopts `interface`, which another process has open.
 pub(super) fn adopt(
     interface: &str,
     (port, configuration): (&Port, &Configuration),
@@ -108,7 +109,7 @@ pub(super) fn adopt(
     Ok(described(opened, &options, port))
 }
 
-/// An open port with its facts.
+/// An open port with its properties.
 fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPort {
     let skb::Opened { port: opened, queues } = opened;
     let interface = &opened.interface;
@@ -122,7 +123,7 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
     OpenPort::held(port.id, facts, queues, opened)
 }
 
-/// Obstacles on this machine to opening `interface` as `port`.
+/// Findings about opening `interface` as `port`.
 pub(super) fn inspect(interface: &str, port: &Port, configuration: &Configuration) -> Vec<Finding> {
     let found = match skb::inspect(&options(interface, port, configuration)) {
         Err(skb::OpenError::Interface(error)) => found_by(Err(error)),
@@ -134,13 +135,13 @@ pub(super) fn inspect(interface: &str, port: &Port, configuration: &Configuratio
     found.into_iter().chain(tap::unavailable()).collect()
 }
 
-/// True if the kernel does not offer the mode: the interface may be opened in another.
+/// True if the kernel lacks the mode, so that another may be tried.
 pub(super) fn is_unavailable(error: &anyhow::Error) -> bool {
     let refused = |error: &af_xdp::OpenError| matches!(error, af_xdp::OpenError::Program { .. });
     error.downcast_ref::<skb::OpenError>().is_some() || error.downcast_ref().is_some_and(refused)
 }
 
-/// The error of the driver that all interfaces share, where it is one: it says whether the interface is missing.
+/// Unwraps an error of the shared interface code, which tells whether the interface is missing.
 fn plain(error: skb::OpenError) -> anyhow::Error {
     match error {
         skb::OpenError::Interface(error) => error.into(),
@@ -148,7 +149,7 @@ fn plain(error: skb::OpenError) -> anyhow::Error {
     }
 }
 
-/// Options with which the driver opens `interface` as `port`: with a queue for each worker.
+/// Options for opening `interface` as `port`, with a queue for each worker.
 fn options(interface: &str, port: &Port, configuration: &Configuration) -> skb::Options {
     let take = match port.role {
         Role::Bridge => Take::Whole,
@@ -262,7 +263,7 @@ impl Handle for skb::Port {
     }
 }
 
-/// Reason why a port is closed whose interface is still there.
+/// Reason why a port has closed although its interface exists.
 const DETACHED: &str = "the TAP of the interface was removed, or the interface's program was detached";
 
 #[cfg(test)]

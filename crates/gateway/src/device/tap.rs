@@ -1,4 +1,4 @@
-//! TAPs: the kernel's own stack at the other end.
+//! TAPs: links to the host's own network stack.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
 use crate::config::model::{Configuration, Port, Queues, Role};
@@ -17,14 +17,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, LazyLock};
 
-/// A TAP of that name.
+/// A TAP by name.
 pub(super) struct Tap<'a>(pub(super) &'a str);
 
 /// An open TAP.
 struct OpenTap {
-    /// The kernel's number of its interface.
+    /// Kernel index of the interface.
     index: u32,
-    /// Longest packet that its buffers hold, in bytes, Ethernet header excluded.
+    /// Maximum packet length that its buffers hold, in bytes, Ethernet header excluded.
     longest: u32,
     files: Vec<Arc<OwnedFd>>,
 }
@@ -60,7 +60,7 @@ impl Driver for Tap<'_> {
 }
 
 impl Tap<'_> {
-    /// The interface of its name, if there is one.
+    /// The interface with the TAP's name, if there is one.
     fn link(&self) -> Option<LinkInfo> {
         let mut body = vec![0; HEADER];
         put(&mut body, libc::IFLA_IFNAME, &[self.0.as_bytes(), &[0]].concat());
@@ -68,7 +68,7 @@ impl Tap<'_> {
         answers.first().and_then(|(_, body)| LinkInfo::parse(body))
     }
 
-    /// Goes on with the TAP, of which another process has these files.
+    /// Adopts a TAP from another process by its descriptors.
     pub(super) fn adopt(
         &self,
         (port, configuration): (&Port, &Configuration),
@@ -89,9 +89,9 @@ impl Tap<'_> {
     }
 }
 
-/// An open port with its facts; the interface has the addresses that the file gives it.
+/// An open port with its properties; sets the configured addresses on the interface.
 fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
-    // Those of a router's port are Polder's.
+    // Addresses of a router port are Polder's own.
     if port.role == Role::Bridge && !port.addresses.is_empty() {
         set_addresses(tap.interface.index, &port.addresses)
             .with_context(|| format!("cannot set up the TAP {}", tap.interface.name))?;
@@ -114,18 +114,17 @@ pub(super) fn takes(udp_segments: bool, tunnel_segments: bool) -> Takes {
     Takes { partial_checksums: true, segments: true, udp_segments, tunnel_segments, ..Takes::default() }
 }
 
-/// The machine's identity (machine-id(5)), read while files can still be: empty where it has none.
+/// The host's identity (machine-id(5)), read before confinement; empty if there is none.
 static MACHINE: LazyLock<String> =
     LazyLock::new(|| std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned());
 
-/// Reads what a confined process cannot.
+/// Reads the host's identity, which a confined process cannot read.
 pub fn identify_machine() {
     LazyLock::force(&MACHINE);
 }
 
-/// Link-layer address that a TAP of this name has at each start, so that neighbours need not be told: locally
-/// administered (IEEE 802, 8.4), and another one on other machines and in other network namespaces. A machine without
-/// an identity has none.
+/// MAC address of a TAP, the same at each start, so that neighbour tables stay valid: locally administered
+/// (IEEE 802, 8.4), and different for each host and network namespace. `None` on a host without identity.
 fn lasting_address(name: &str) -> Option<[u8; 6]> {
     if MACHINE.is_empty() {
         return None;
@@ -145,12 +144,12 @@ fn set_mac(index: u32, mac: [u8; 6]) -> Result<()> {
     Ok(())
 }
 
-/// Switches an interface on and gives it addresses; those that it has otherwise stay.
+/// Sets an interface up and adds addresses; its other addresses stay.
 fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
     let mut client = Client::open(None)?;
     let mut link = vec![0; HEADER];
     link[4..8].copy_from_slice(&index.to_ne_bytes());
-    // Flags, and those of them that are changed.
+    // Flags, and the mask of changed flags.
     for at in [8, 12] {
         link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
     }
@@ -160,7 +159,7 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
             IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
         };
-        // `ifaddrmsg`: family, bits of the network, flags, scope, interface.
+        // `ifaddrmsg`: family, prefix length, flags, scope, index.
         let mut body = vec![u8::try_from(family).unwrap_or_default(), own.bits, 0, 0];
         body.extend(index.to_ne_bytes());
         put(&mut body, libc::IFA_LOCAL, &octets);
@@ -172,13 +171,13 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
     Ok(())
 }
 
-/// A reason why no TAP can be made, if that can be seen.
+/// Finding about why no TAP can be created, if that is known.
 pub(super) fn unavailable() -> Option<Finding> {
     tap::unavailable().map(|error| Finding::new(Severity::Problem, "rights", error.to_string()))
 }
 
 impl OpenTap {
-    /// Its interface in the calling thread's network namespace.
+    /// The interface in the calling thread's network namespace.
     fn link(&self) -> Result<LinkInfo, Errno> {
         let mut body = vec![0; HEADER];
         body[4..8].copy_from_slice(&self.index.to_ne_bytes());
@@ -188,7 +187,8 @@ impl OpenTap {
 }
 
 impl Handle for OpenTap {
-    /// A TAP that is gone says so by its queues; of one in another network namespace the address alone is known.
+    /// A removed TAP is reported by its queues; of a TAP in another network namespace only the address is
+    /// known.
     fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
         if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
             facts.mac = MacAddress(mac);

@@ -1,4 +1,4 @@
-//! USB network functions: the driver that follows from the descriptors, and what is plugged in.
+//! USB network functions: choice of the driver by descriptors, and findings about plugged-in devices.
 
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use super::function::{TAKES, blocks, numbers, options};
@@ -24,7 +24,7 @@ use polder_devices::usb::{Identified, Transport, identify};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// The USB device of that place.
+/// A USB device by its place.
 pub(super) struct UsbDevice<'a>(pub(super) &'a UsbPlace);
 
 impl Driver for UsbDevice<'_> {
@@ -32,7 +32,7 @@ impl Driver for UsbDevice<'_> {
         open(self.0, port, receiving(configuration))
     }
 
-    /// A device on another machine, or one that does not answer, takes seconds.
+    /// Opening a remote or unresponsive device takes seconds.
     fn slow_opening(&self, port: &Port, configuration: &Configuration) -> Option<SlowOpening> {
         let (place, port, receiving) = (self.0.clone(), port.clone(), receiving(configuration));
         Some(Box::new(move || open(&place, &port, receiving)))
@@ -60,7 +60,7 @@ fn open(place: &UsbPlace, port: &Port, receiving: Receiving) -> Result<OpenPort>
     open_function(transport, &identified, name, port, receiving)
 }
 
-/// The place of a device of this machine that is known by its numbers.
+/// Location of a local device; one given by vendor and product id is looked up.
 fn location(place: &UsbPlace) -> Result<AdapterLocation> {
     match place {
         UsbPlace::At(location) => Ok(location.clone()),
@@ -111,10 +111,10 @@ fn open_function(
     Ok(OpenPort::held(port.id, facts, vec![opened.queue], handle))
 }
 
-/// Devices with a driver.
+/// Kinds of device with a driver.
 const DRIVEN: &str = "MBIM, CDC-NCM, CDC-ECM, LAN7800, LAN7801 and LAN7850";
 
-/// An open function.
+/// An open USB function.
 struct Open {
     status: Arc<PortStatus>,
     sent: Arc<QueueCounters>,
@@ -151,14 +151,14 @@ fn row(status: &PortStatus, sent: &QueueCounters) -> AdapterRow {
     AdapterRow { chip, class, blocks, ..common_row(status) }
 }
 
-/// The driver that would take a device with these numbers and interfaces.
+/// Name of the driver for a device with these ids and interface classes.
 fn driver_of(vendor: u16, product: u16, interfaces: &[[u8; 3]]) -> Option<&'static str> {
     let chip = Chip::of(vendor, product).map(Chip::name);
     let classes = interfaces.iter().copied().filter_map(Subclass::of);
     chip.or_else(|| classes.min().map(Subclass::name))
 }
 
-/// Findings about the connection of this machine to a device, which is not touched.
+/// Findings about the connection to a device, which is not opened.
 fn inspect(place: &UsbPlace) -> Vec<Found> {
     match place {
         UsbPlace::At(AdapterLocation::Usb(_)) | UsbPlace::Identity(..) => {
@@ -215,7 +215,7 @@ fn describe(device: &usbfs::Device) -> String {
     format!("{vendor:04x}:{product:04x} at USB port {place}")
 }
 
-/// Devices with a network function, the driver that would take each, and the kernel's that has it.
+/// Plugged-in network devices, each with Polder's driver for it and the kernel driver that holds it, as text.
 fn plugged_in(devices: &[usbfs::Device]) -> String {
     let network = devices.iter().filter_map(|device| {
         let driver = driver_of(device.vendor, device.product, &device.interfaces)?;
@@ -249,7 +249,7 @@ fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<
     };
     let (vendor, product) = (found.vendor, found.product);
     if found.interfaces.is_empty() && Chip::of(vendor, product).is_none() {
-        // A device that Linux's usbip-host has is not configured, and lists none.
+        // A device bound to Linux's usbip-host is not configured, and lists no interfaces.
         let text = format!("{vendor:04x}:{product:04x} {busid}: the driver is chosen when it is attached");
         return vec![(Severity::Fine, "device", text)];
     }

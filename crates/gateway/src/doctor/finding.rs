@@ -1,35 +1,35 @@
-//! Findings about a host, and the files that they come from.
+//! Findings about a host, and the files that they are read from.
 
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Judgement of a setting.
+/// Rating of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As it should be.
+    /// No cost.
     Good,
-    /// It costs something.
+    /// Costs performance.
     Costly,
-    /// This machine does not tell.
+    /// Cannot be determined.
     Unknown,
 }
 
-/// A setting of the host.
+/// A finding about a setting of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Part of the host: `processor`, `kernel`, or the name of an interface.
     pub of: String,
-    /// The setting.
+    /// Name of the setting.
     pub topic: &'static str,
-    /// Its judgement.
+    /// Rating of the setting.
     pub state: State,
-    /// Its value, and the cost of that.
+    /// Value of the setting, and its cost.
     pub text: String,
-    /// Command that changes it.
+    /// Command that improves the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
-    /// Command that changes it back.
+    /// Command that restores the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Finding {
         Self::new(of, topic, State::Unknown, text)
     }
 
-    /// A setting that costs something, and the commands that change it and change it back.
+    /// A setting that costs performance, with commands that change and restore it.
     pub(super) fn costly(
         of: &str,
         topic: &'static str,
@@ -61,20 +61,20 @@ impl Finding {
     }
 }
 
-/// The files in which a host says how it is set.
+/// File system root that the host's settings are read from.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub(super) root: PathBuf,
 }
 
 impl Host {
-    /// This machine.
+    /// The host that this process runs on.
     #[must_use]
     pub fn this() -> Self {
         Self { root: PathBuf::from("/") }
     }
 
-    /// Interfaces with a device of their own.
+    /// Interfaces with a hardware device.
     #[must_use]
     pub fn interfaces(&self) -> Vec<String> {
         let has_device = |name: &String| self.path(&format!("sys/class/net/{name}/device")).exists();
@@ -85,12 +85,12 @@ impl Host {
         self.root.join(file)
     }
 
-    /// A file without the space around it.
+    /// Content of a file without surrounding whitespace.
     pub(super) fn read(&self, file: &str) -> Option<String> {
         Some(std::fs::read_to_string(self.path(file)).ok()?.trim().to_owned())
     }
 
-    /// Names in a folder, in order.
+    /// Names in a directory, sorted.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
         let mut names =

@@ -3,9 +3,9 @@
 use super::finding::{Finding, Host, State};
 use polder_devices::af_xdp::{Settings, XdpSupport, settings, xdp_support};
 
-/// Descriptors of a receive ring that are enough for a worker's rest.
+/// Number of receive descriptors that cover a sleeping worker's wake-up.
 const ENOUGH: u32 = 1024;
-/// Delay of an interrupt that is felt, in microseconds.
+/// Interrupt delay from which on latency suffers, in microseconds.
 const FELT_US: u32 = 100;
 
 pub(super) fn examine(host: &Host, name: &str) -> Vec<Finding> {
@@ -95,7 +95,7 @@ pub(super) fn delay(name: &str, settings: &Settings) -> Option<Finding> {
     ))
 }
 
-/// Large receive offload loses the packets' own lengths: what is forwarded cannot be cut as it was.
+/// Large receive offload loses the original packet lengths, so merged packets cannot be segmented as before.
 pub(super) fn merging(name: &str, settings: &Settings) -> Option<Finding> {
     settings.features.iter().any(|feature| feature == "rx-lro").then(|| {
         Finding::costly(
@@ -142,7 +142,7 @@ fn interrupts(host: &Host, name: &str) -> Option<Finding> {
     ))
 }
 
-/// True for a name such as `eth0` or `eth0-rx-1`, and false for `eth01`.
+/// True for a name such as `eth0` or `eth0-rx-1`, false for `eth01`.
 fn is_of(word: &str, name: &str) -> bool {
     word.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -1,16 +1,16 @@
-//! Version, options, and settings of the network stack.
+//! Version and options of the kernel, and settings of its network stack.
 
 use super::finding::{Finding, Host};
 
 const OF: &str = "kernel";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
-/// Versions, and what comes with them.
+/// Kernel versions with the features they add.
 const VERSIONS: [((u32, u32), &str); 3] = [
     ((6, 6), "TCX hooks, which take programs away with their process, unlike clsact"),
     ((6, 9), "threads that rest without waking twenty times a second"),
     ((6, 17), "packets of 64 KiB whole through VXLAN"),
 ];
-/// Options of the kernel that ports need, and what for.
+/// Kernel options that ports need, with the feature they enable.
 const OPTIONS: [(&str, &str); 4] = [
     ("CONFIG_BPF_SYSCALL", "BPF programs"),
     ("CONFIG_XDP_SOCKETS", "AF_XDP ports"),

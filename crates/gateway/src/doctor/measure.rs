@@ -1,37 +1,38 @@
-//! Costs of the host, measured: a system call, the clock, a timer, a wake-up, time that a hypervisor takes.
+//! Measured costs of the host: system call, clock, timer, wake-up, stolen time.
 
 use crate::clock::Clock;
 use polder_devices::af_xdp::timer_cost;
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Calls that are timed together.
+/// Number of calls in a trial.
 const CALLS: u32 = 20_000;
-/// Times that they are; the fastest counts.
+/// Number of trials; the fastest is used.
 const TRIALS: u32 = 5;
-/// Sleeps that are timed.
+/// Number of measured sleeps.
 const SLEEPS: usize = 200;
-/// Time of a sleep.
+/// Length of a measured sleep.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Costs of the host.
+/// Measured costs of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Time of a system call that does nothing, in nanoseconds.
+    /// Time of a system call without work, in nanoseconds.
     pub system_call_ns: f64,
-    /// Time of reading the clock, in nanoseconds.
+    /// Time of a clock reading, in nanoseconds.
     pub clock_ns: f64,
     /// Time of setting a timer, in nanoseconds.
     pub timer_ns: f64,
-    /// Median lateness of a sleep of 1 ms, in microseconds.
+    /// Median delay after a sleep of 1 ms, in microseconds.
     pub wake_p50_us: f64,
-    /// 99th percentile of it, in microseconds.
+    /// 99th percentile of that delay, in microseconds.
     pub wake_p99_us: f64,
-    /// Part of the time that a hypervisor gave to others meanwhile; `None` where the kernel does not count it.
+    /// Share of CPU time stolen by the hypervisor during the measurement, from 0 to 1; `None` if the kernel
+    /// does not count it.
     pub stolen: Option<f64>,
 }
 
-/// Measures this machine. Takes a quarter of a second.
+/// Measures this host. Takes a quarter of a second.
 #[must_use]
 pub fn measure() -> Measured {
     let clock = Clock::start();
@@ -55,7 +56,7 @@ pub fn measure() -> Measured {
     }
 }
 
-/// Time of one call in nanoseconds, in the fastest of several trials.
+/// Time of a call in nanoseconds, in the fastest trial.
 fn fastest(clock: &Clock, call: impl Fn()) -> f64 {
     let trial = |_| {
         let start = clock.now();
@@ -71,14 +72,15 @@ fn lateness_us(clock: &Clock) -> f64 {
     Duration::from_nanos(clock.now().since(start).0).saturating_sub(SLEEP).as_secs_f64() * 1e6
 }
 
-/// Ticks of all processors by what they were spent for, as /proc/stat has them.
+/// CPU ticks of all processors by use, from /proc/stat.
 fn times() -> Option<Vec<u64>> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     Some(line.split_whitespace().filter_map(|ticks| ticks.parse().ok()).collect())
 }
 
-/// Part of the time between two looks that was stolen: the eighth number. Guests' time, behind it, is in the first.
+/// Share of stolen ticks between two readings: the eighth number. Guest time, after it, is included in the
+/// first.
 #[expect(clippy::cast_precision_loss, reason = "ticks of a quarter of a second")]
 fn stolen(before: &[u64], after: &[u64]) -> Option<f64> {
     let spent = after.iter().zip(before).take(8).map(|(after, before)| after.saturating_sub(*before));

@@ -1,6 +1,6 @@
-//! `polder doctor`: settings of the host that cost a datapath something, measured where they can be.
+//! `polder doctor`: host settings that cost performance, measured where possible.
 //!
-//! It changes nothing: each finding has the command that changes a setting, and the one that changes it back.
+//! It changes nothing: each finding has a command that improves the setting, and one that restores it.
 
 mod finding;
 mod interface;
@@ -14,7 +14,7 @@ pub use finding::{Finding, Host, State};
 pub use measure::{Measured, measure};
 
 impl Host {
-    /// All findings about the host, and about these of its interfaces.
+    /// All findings about the host, and about these interfaces.
     #[must_use]
     pub fn examine(&self, measured: &Measured, interfaces: &[String]) -> Vec<Finding> {
         let mut findings = processor::examine(self, measured);

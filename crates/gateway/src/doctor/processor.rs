@@ -6,15 +6,15 @@ use super::measure::Measured;
 const OF: &str = "processor";
 const CPUS: &str = "sys/devices/system/cpu";
 const CLOCK: &str = "sys/devices/system/clocksource/clocksource0";
-/// Lateness of a wake-up beyond which something is in its way, in microseconds.
+/// Wake-up delay that is too long, in microseconds.
 const LATE_US: f64 = 200.0;
-/// Exit latency of an idle state that is felt, in microseconds.
+/// Exit latency of an idle state that affects packets, in microseconds.
 const DEEP_US: u32 = 20;
-/// Time of reading a clock that needs a system call or a device, in nanoseconds.
+/// Clock reading time that shows a system call or a device access, in nanoseconds.
 const SLOW_CLOCK_NS: f64 = 100.0;
-/// Time of setting a timer that is felt, in nanoseconds.
+/// Timer setting time that is too long, in nanoseconds.
 const SLOW_TIMER_NS: f64 = 2_500.0;
-/// Part of the time that a hypervisor may take.
+/// Share of stolen time that is too much.
 const STOLEN: f64 = 0.01;
 
 pub(super) fn examine(host: &Host, measured: &Measured) -> Vec<Finding> {
@@ -51,7 +51,7 @@ fn frequency(host: &Host) -> Finding {
     )
 }
 
-/// Exit latency of the deepest idle state that is allowed, in microseconds.
+/// Exit latency of the deepest enabled idle state, in microseconds.
 fn deepest(host: &Host) -> Option<u32> {
     let states = |cpu: String| {
         let folder = format!("{CPUS}/{cpu}/cpuidle");

@@ -4,15 +4,15 @@ use super::words::{held_routes, of_vlan, program_in_front, refused, synchronized
 use crate::show::look::{duration, grouped};
 use serde::{Deserialize, Serialize};
 
-/// Weight of an event, as in the log.
+/// Log level of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Ordinary traffic: stations, neighbours.
+    /// Routine changes: stations, neighbours.
     Debug,
-    /// A change that is as it should be.
+    /// An expected change.
     Info,
-    /// Something that ought to be looked at.
+    /// A condition that needs attention.
     Warn,
     /// A failure.
     Error,
@@ -22,132 +22,133 @@ pub enum Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
-    /// It carries.
+    /// Carries packets.
     Up,
-    /// It is switched on and has no carrier.
+    /// Up without carrier.
     NoCarrier,
-    /// It is switched off.
+    /// Down.
     Down,
 }
 
-/// Kind of an event, with what belongs to it.
+/// Kind of an event, with its fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum EventKind {
-    /// The link of an open port is another.
+    /// The link state of an open port has changed.
     Carrier {
         /// The port.
         port: String,
         /// The interface or device.
         device: String,
-        /// Its state.
+        /// New state.
         state: LinkState,
     },
-    /// The interface of an open port has another name.
+    /// The interface of an open port was renamed.
     Renamed {
         /// The port.
         port: String,
-        /// Name until now.
+        /// Old name.
         from: String,
-        /// Name from now on.
+        /// New name.
         to: String,
     },
-    /// A modem is at another step, or has failed.
+    /// The state of a modem has changed.
     Modem {
         /// The port.
         port: String,
-        /// Step or failure, in words.
+        /// State or error, as text.
         state: String,
         /// True if its sessions are active.
         connected: bool,
     },
-    /// A port is open.
+    /// A port was opened.
     PortOpened {
         /// The port.
         port: String,
-        /// In words: device, mode, queues.
+        /// Device, mode and queues, as text.
         how: String,
     },
-    /// An interface of a pattern becomes no port.
+    /// An interface that matches a pattern becomes no port.
     PatternSkipped {
         /// The pattern.
         pattern: String,
         /// The interface.
         interface: String,
-        /// Reason, in words.
+        /// Reason, as text.
         why: String,
     },
-    /// A packet hook of the kernel has appeared, and the packets of a port are left to the kernel.
+    /// A packet hook of the kernel has appeared, and a port yields: the kernel gets its packets.
     Yielded {
         /// The port.
         port: String,
-        /// The hooks that its packets would not reach, each with its effect.
+        /// Hooks that its packets would bypass, each with its effect.
         hooks: Vec<String>,
     },
-    /// The packets of a port that was left to the kernel are taken again.
+    /// A port's yield has ended: Polder takes its packets again.
     TakenBack {
         /// The port.
         port: String,
-        /// Time for which they were left to the kernel.
+        /// Length of the yield.
         nanos: u64,
     },
-    /// A packet hook of the kernel has appeared that a port goes round.
+    /// A packet hook of the kernel has appeared that a port bypasses.
     HookAppeared {
         /// The port.
         port: String,
         /// The hook, with its effect.
         hook: String,
     },
-    /// A packet hook of the kernel has gone.
+    /// A packet hook of the kernel has disappeared.
     HookGone {
-        /// The port whose packets it concerned.
+        /// Port whose packets bypassed it.
         port: String,
         /// The hook, with its effect.
         hook: String,
     },
-    /// There is a reason why ports where the kernel decides do not carry connections, or those from one port to another.
+    /// A reason has appeared why ports with `decide = "kernel"` carry no connections, or none between two
+    /// ports.
     ObstacleAppeared {
-        /// The reason: rule, filter, or what cannot be read.
+        /// The reason: a rule, a filter, or a table that cannot be read.
         obstacle: String,
     },
-    /// Such a reason has gone.
+    /// Such a reason has disappeared.
     ObstacleGone {
         /// The reason.
         obstacle: String,
     },
-    /// Connections stay with the kernel for lack of room.
+    /// Connections stay with the kernel because the table has no room for them.
     ConnectionsRefused {
-        /// Connections of the last second that found the table full.
+        /// Connections in the last second that found the table full.
         full: u64,
-        /// Connections of the last second whose source address has a quarter of the table.
+        /// Connections in the last second whose source address already has a quarter of the table.
         share: u64,
     },
-    /// Events of conntrack were lost: all connections have left the table, and are read again.
+    /// conntrack events were lost: all connections were removed from the table, and are read again.
     ConnectionEventsLost,
-    /// A BPF program of another's has the packets of a port before its own, or has them no more.
+    /// Another application's BPF program receives a port's packets before the port's own, or no longer does.
     ProgramInFront {
         /// The port.
         port: String,
-        /// The program; none if the port's own is the first again.
+        /// The program; `None` if the port's own is first again.
         program: Option<String>,
     },
-    /// A port has closed.
+    /// A port was closed.
     PortClosed {
         /// The port.
         port: String,
         /// Reason.
         why: String,
     },
-    /// A neighbour of the router has a link-layer address, another one or none.
+    /// The link-layer address of a router's neighbour was learned, changed or removed.
     Neighbour {
         /// The port.
         port: String,
-        /// Address of the neighbour.
+        /// IP address of the neighbour.
         address: String,
-        /// Link-layer address; none for a neighbour that is gone or does not answer.
+        /// MAC address; `None` for a neighbour that was removed or does not answer.
         mac: Option<String>,
     },
-    /// A bridge has learnt a station.
+    /// A bridge has learned a station.
     StationLearnt {
         /// The bridge.
         bridge: String,
@@ -158,52 +159,53 @@ pub enum EventKind {
         /// Address of the station.
         address: String,
     },
-    /// A station is on another port.
+    /// A station has moved to another port.
     StationMoved {
         /// The bridge.
         bridge: String,
-        /// The port or tunnel that it was on.
+        /// Previous port or tunnel.
         from: String,
-        /// The port or tunnel that it is on.
+        /// New port or tunnel.
         to: String,
         /// VLAN, on a VLAN-aware bridge.
         vlan: Option<u16>,
         /// Address of the station.
         address: String,
     },
-    /// A frame with the address of a member's interface or TAP came in by another member, and was dropped.
+    /// A frame with the source address of a member's interface or TAP arrived on another member, and was
+    /// dropped.
     OwnAddress {
         /// The bridge.
         bridge: String,
-        /// The port or tunnel that it came in by.
+        /// Ingress port or tunnel.
         port: String,
         /// The address.
         address: String,
     },
-    /// Frames of a station come back by a hairpin port, and are dropped.
+    /// A station's frames come back by a hairpin port, and are dropped.
     HairpinLoop {
         /// The bridge.
         bridge: String,
-        /// The port or tunnel that they come back by.
+        /// Ingress port or tunnel.
         port: String,
         /// Address of the station.
         address: String,
     },
-    /// Packets that return to the kernel are taken once more: none returns for a minute.
+    /// Punted packets come back: the port punts no packets for a minute.
     PuntLoop {
-        /// The port at whose interface they returned.
+        /// Port at whose interface they were punted.
         port: String,
     },
-    /// Further stations of the same second, too many to name.
+    /// More stations changed in a second than are reported one by one.
     MoreStations {
         /// The bridge.
         bridge: String,
-        /// Stations learnt.
+        /// Learned stations.
         learnt: u64,
-        /// Stations that moved.
+        /// Moved stations.
         moved: u64,
     },
-    /// Routes have come, gone or changed.
+    /// Routes were added, removed or changed.
     Routes {
         /// Number of IPv4 routes.
         ipv4: u64,
@@ -212,101 +214,101 @@ pub enum EventKind {
         /// Changes of routes, next hops and neighbours' addresses in the last second.
         changes: u64,
     },
-    /// A routing daemon has ended, and its routes are held; or nothing of it is held any more.
+    /// A routing daemon has ended and its routes are held, or the hold has ended.
     RoutesHeld {
-        /// Name of the daemon, or number of its protocol.
+        /// Name of the daemon, or its protocol number.
         protocol: String,
-        /// True if they are held now.
+        /// True if routes are held.
         held: bool,
-        /// Number of routes that are held, or that did not come back in time.
+        /// Number of held routes, or of routes that were not added again in time.
         routes: u64,
     },
-    /// The kernel's tables are followed anew, or all of them are known.
+    /// The kernel's tables are being read again, or have been read completely.
     RoutesSynchronized {
-        /// True if all are known.
+        /// True if they have been read.
         settled: bool,
     },
-    /// The state of a tunnel is another.
+    /// The state of a tunnel has changed.
     Tunnel {
         /// The tunnel.
         tunnel: String,
         /// `up`, `quiet`, `nothing heard`, `no next hop` or `port closed`.
         state: String,
-        /// True if it carries.
+        /// True if the tunnel is up.
         up: bool,
     },
-    /// Packets are dropped for a reason for which none were before.
+    /// Packets are dropped for a reason for the first time in a minute.
     DropsBegan {
         /// The reason.
         reason: String,
         /// The stage.
         stage: String,
-        /// Packets of the last second.
+        /// Packets in the last second.
         packets: u64,
     },
-    /// No packets are dropped any more for a reason.
+    /// Drops for a reason have ended.
     DropsEnded {
         /// The reason.
         reason: String,
         /// The stage.
         stage: String,
-        /// Packets since it began.
+        /// Packets since the first drop.
         packets: u64,
-        /// Time from the first to the last of them.
+        /// Time from the first to the last drop.
         nanos: u64,
     },
-    /// A worker waits for packets in another mode: it is loaded more, or less.
+    /// A worker's mode has changed, because its load has changed.
     WorkerMode {
         /// The worker.
         worker: usize,
         /// `interrupts`, `throttled` or `polling`.
         mode: String,
     },
-    /// The configuration was applied.
+    /// A configuration was applied.
     Reloaded {
-        /// Generation of the configuration in force.
+        /// Generation of the new configuration.
         generation: u64,
-        /// One line for each thing that changed.
+        /// One line for each change.
         changes: Vec<String>,
     },
-    /// The configuration was refused.
+    /// A configuration was refused.
     ReloadRefused {
-        /// Reason, in one line or several.
+        /// Reason, as text of one or more lines.
         why: String,
     },
-    /// A reload was not confirmed, and the configuration before it is back.
+    /// An unconfirmed reload was rolled back.
     ReloadTakenBack {
-        /// One line for each thing that changed back.
+        /// One line for each change that was rolled back.
         changes: Vec<String>,
     },
-    /// The log has another level.
+    /// The log filter has changed.
     LogLevel {
-        /// The filter in force.
+        /// The new filter.
         filter: String,
     },
-    /// Packets are to be sent elsewhere, or here again.
+    /// `polder drain` has marked the gateway as not ready, or as ready again.
     Draining {
-        /// True if elsewhere.
+        /// True if not ready.
         draining: bool,
     },
-    /// Another process goes on with the gateway.
+    /// A successor process has taken over.
     HandedOver {
-        /// Number of the process.
+        /// Process id of the successor.
         process: u32,
     },
-    /// Another process was to go on with the gateway, and does not.
+    /// An upgrade failed; this process continues.
     UpgradeFailed {
         /// Reason.
         why: String,
     },
-    /// The gateway runs.
+    /// The gateway has started.
     Started {
         /// The gateway.
         gateway: String,
         /// Version of Polder.
         version: String,
     },
-    /// The gateway ends.
+    /// The gateway stops.
     Stopping {
         /// The gateway.
         gateway: String,
@@ -314,7 +316,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Weight of the event.
+    /// Log level of the event.
     pub fn level(&self) -> Level {
         match self {
             Self::StationLearnt { .. }
@@ -363,7 +365,7 @@ impl EventKind {
         }
     }
 
-    /// The event in words, in one line.
+    /// The event as a line of text.
     #[expect(clippy::too_many_lines, reason = "a line or two for each kind")]
     pub fn text(&self) -> String {
         match self {

@@ -1,9 +1,9 @@
-//! Events of a running gateway: what `polder events` follows and the log tells.
+//! Events of a running gateway, for `polder events` and the log.
 //!
-//! The control thread derives them from what it sees anyway, once a second or when it acts; a worker knows nothing of
-//! them. [`Events`] keeps the last of them in a ring. A reader says which one it has seen last, so it needs no state in
-//! the gateway, and one that is too slow is told how many it has lost. Events are a contract like the rows of
-//! [`show`](crate::show): a field may be added without notice.
+//! The control thread creates them from state that it reads anyway, once a second or when it acts; workers
+//! are not involved. [`Events`] keeps the latest ones in a ring. A reader names the next event it wants, so
+//! the gateway stores no state for it, and a slow reader is told how many events it has lost. Events are a
+//! stable interface like the rows of [`show`](crate::show): fields may be added.
 
 mod kind;
 mod ring;
@@ -18,15 +18,15 @@ use serde::{Deserialize, Serialize};
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number, from 0 on, since the start of the gateway.
+    /// Sequence number, from 0 on since the start of the gateway.
     pub number: u64,
-    /// Time of day, in nanoseconds since 1970-01-01 00:00 UTC.
+    /// Unix time in nanoseconds.
     pub unix_nanos: u64,
-    /// Its weight.
+    /// Log level.
     pub level: Level,
-    /// In words.
+    /// The event as text.
     pub text: String,
-    /// Kind, with what belongs to it.
+    /// Kind, with its fields.
     #[serde(flatten)]
     pub kind: EventKind,
 }

@@ -1,4 +1,4 @@
-//! The last events of a gateway.
+//! Ring of a gateway's latest events.
 
 use super::{Event, EventKind, Level};
 use crate::clock::unix_nanos;
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Events that are kept; an older one is lost to readers that have not read it.
+/// Capacity of the ring; older events are lost to readers that have not read them.
 const KEPT: usize = 1024;
-/// Most events of one answer.
+/// Maximum number of events in an answer.
 pub const MOST: usize = 256;
 
-/// Events of a gateway, shared by the threads that make and read them.
+/// Events of a gateway, shared by the threads that create and read them.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Mutex<Ring>>);
 
@@ -20,11 +20,11 @@ struct Ring {
     kept: VecDeque<Event>,
     /// Number of the next event.
     next: u64,
-    /// Time of day at which the ring began, which tells one gateway from its successor.
+    /// Unix time of the ring's creation, which distinguishes a gateway from the next one.
     began: u64,
 }
 
-/// Events of a gateway on their way to another process.
+/// Events for a successor process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HandedEvents {
@@ -36,11 +36,11 @@ pub struct HandedEvents {
 /// Answer to a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Time of day at which the gateway began, in nanoseconds since 1970.
+    /// Unix time of the gateway's start, in nanoseconds.
     pub began: u64,
     /// Number to ask for next.
     pub next: u64,
-    /// Events that were overwritten before they were read.
+    /// Number of events that were overwritten before they were read.
     pub lost: u64,
     /// The events.
     pub events: Vec<Event>,
@@ -53,7 +53,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Takes note of an event, and logs it at its level.
+    /// Adds an event, and logs it at its level.
     pub fn note(&self, kind: EventKind) {
         let (level, text) = (kind.level(), kind.text());
         match level {
@@ -65,7 +65,7 @@ impl Events {
         self.keep(kind, text, unix_nanos());
     }
 
-    /// Takes note of an event whose lines the log has already.
+    /// Adds an event that is logged elsewhere.
     pub fn note_silently(&self, kind: EventKind) {
         let text = kind.text();
         self.keep(kind, text, unix_nanos());
@@ -81,15 +81,14 @@ impl Events {
         ring.next += 1;
     }
 
-    /// The events, for another process that goes on with the gateway.
+    /// Events for a successor process.
     pub fn handed(&self) -> HandedEvents {
         let ring = self.ring();
         let kept = ring.kept.iter().filter_map(|event| serde_json::to_value(event).ok()).collect();
         HandedEvents { began: ring.began, next: ring.next, kept }
     }
 
-    /// Goes on with the events of another process: its own so far come behind them. Kinds that this process does not know
-    /// are left out.
+    /// Adopts the events of a predecessor process; own events follow them. Unknown kinds are left out.
     pub fn resume(&self, handed: HandedEvents) {
         let mut ring = self.ring();
         let own = std::mem::take(&mut ring.kept);
@@ -104,10 +103,10 @@ impl Events {
         ring.kept.drain(..surplus);
     }
 
-    /// The events from number `from` on, at most [`MOST`]; without a number those that come from here on.
+    /// Events from number `from` on, at most [`MOST`]; without a number, only future events.
     pub fn read(&self, from: Option<u64>) -> Read {
         let ring = self.ring();
-        // Numbers may be missing behind a hand-over.
+        // Numbers may be missing after a hand-over.
         let first = ring.kept.front().map_or(ring.next, |event| event.number);
         let from = from.unwrap_or(ring.next).min(ring.next);
         let begin = from.max(first);

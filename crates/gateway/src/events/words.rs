@@ -1,8 +1,8 @@
-//! Words of events that take more than a line.
+//! Longer texts of events.
 
 use crate::show::look::grouped;
 
-/// Finding about a BPF program of another's that has a port's packets first.
+/// Finding about another application's BPF program that receives a port's packets first.
 pub fn program_in_front(program: &str) -> String {
     format!(
         "the program {program} has its packets first, and those that it takes do not come in: `bpftool net` shows it"

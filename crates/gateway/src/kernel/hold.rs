@@ -1,73 +1,73 @@
-//! Routes of a routing daemon that has ended, kept for a time.
+//! Routes of a routing daemon that has ended, kept for some time.
 //!
-//! A daemon that ends takes its routes out of the kernel, or its successor does when it starts. Until that
-//! one has learnt them anew, packets would have nowhere to go, although the ways are there (RFC 4724 calls
-//! this *preserving forwarding state*).
+//! A daemon removes its routes from the kernel when it ends, or its successor does when it starts. Until the
+//! successor has learned them again, packets would have no route although the paths work (RFC 4724 calls this
+//! *preserving forwarding state*).
 //!
-//! The end of a daemon and the withdrawal of a route look alike: notices of single routes. So a removal
-//! waits until no other has come for 0.2 s, at most 5 s. If the daemon then has no route left,
-//! it has ended, and its routes are held; else the removals take effect.
-//! A route whose links do not carry is never kept.
+//! The end of a daemon cannot be distinguished from withdrawn routes: both are notices of single routes. So a
+//! removal waits until no further one follows for 0.2 s, at most 5 s. If the daemon has no routes left then,
+//! it has ended, and its routes are held; otherwise the removals take effect. A route whose links are down is
+//! never held.
 
 use super::message::RouteKey;
 use super::mirror::{Key, Mirror};
 use polder_datapath::units::Nanos;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Time without a removal after which it is decided whether the daemon has ended.
+/// Time without a removal after which a daemon's end is decided.
 const SETTLED: Nanos = Nanos::from_millis(200);
-/// The longest time from the first removal to that decision.
+/// Maximum time from the first removal to that decision.
 const LONGEST: Nanos = Nanos::from_seconds(5);
 
-/// Removals that are put off.
+/// Delayed removals.
 #[derive(Debug, Default)]
 pub struct Hold {
-    /// Time for which routes are held; 0 for never.
+    /// Time for which routes are held; 0 disables it.
     time: Nanos,
     daemons: BTreeMap<u8, Daemon>,
-    /// Next hop objects that the kernel has removed, with the time of that.
+    /// Nexthop objects that the kernel has removed, with the time of removal.
     objects: HashMap<u32, Nanos>,
-    /// True if a link has changed since the routes were looked at.
+    /// True if a link has changed since the last release.
     links: bool,
     news: Vec<HoldNews>,
 }
 
-/// Routes of a daemon that the kernel does not have any more.
+/// Routes of a daemon that the kernel has removed.
 #[derive(Debug)]
 struct Daemon {
     routes: HashSet<RouteKey>,
     first: Nanos,
     last: Nanos,
-    /// The end, once the daemon is known to have ended.
+    /// End of the hold, once the daemon is known to have ended.
     until: Option<Nanos>,
 }
 
-/// A change of what is held.
+/// A change of held routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldNews {
     /// A daemon has ended; its routes are held.
     Began {
-        /// Its number: `RTPROT_*` of linux/rtnetlink.h.
+        /// Protocol number: `RTPROT_*` of linux/rtnetlink.h.
         protocol: u8,
         /// Number of routes.
         routes: usize,
     },
-    /// Nothing of a daemon is held any more.
+    /// The hold of a daemon's routes has ended.
     Ended {
-        /// Its number.
+        /// Protocol number.
         protocol: u8,
-        /// Number of routes that did not come back in time.
+        /// Number of routes that were not added again in time.
         expired: usize,
     },
 }
 
 impl Hold {
-    /// Sets the time for which routes are held; 0 for never.
+    /// Sets the time for which routes are held; 0 disables it.
     pub(super) fn set_time(&mut self, time: Nanos) {
         self.time = time;
     }
 
-    /// True if something that the kernel has removed is to stay in the mirror.
+    /// True if an item that the kernel has removed must stay in the mirror.
     pub(super) fn keeps(&mut self, mirror: &Mirror, key: &Key, now: Nanos) -> bool {
         if self.time == Nanos(0) {
             return false;
@@ -98,7 +98,7 @@ impl Hold {
         if daemon.routes.contains(&route) {
             return true;
         }
-        // A daemon that is back withdraws.
+        // A daemon that has started again withdraws routes normally.
         if daemon.until.is_some() && mirror.routes_of(protocol) > daemon.routes.len() + 1 {
             return false;
         }
@@ -106,7 +106,7 @@ impl Hold {
         daemon.routes.insert(route)
     }
 
-    /// The kernel has something (again).
+    /// Records that the kernel has an item again.
     pub(super) fn returned(&mut self, key: &Key) {
         match key {
             Key::Object(id) => {
@@ -120,7 +120,7 @@ impl Hold {
         }
     }
 
-    /// Takes what is to leave the mirror now.
+    /// Returns items that must leave the mirror now.
     pub(super) fn release(&mut self, mirror: &Mirror, now: Nanos) -> Vec<Key> {
         let mut released = Vec::new();
         let links = core::mem::take(&mut self.links);
@@ -153,20 +153,20 @@ impl Hold {
         released
     }
 
-    /// Time at which [`Hold::release`] is due by time alone.
+    /// Time at which [`Hold::release`] is due without other events.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         let daemons = self.daemons.values().map(|daemon| daemon.until.unwrap_or_else(|| daemon.decided()));
         let objects = self.objects.values().map(|&removed| removed + LONGEST);
         daemons.chain(objects.filter(|_| self.daemons.is_empty())).min()
     }
 
-    /// Number of routes whose daemon has ended.
+    /// Number of held routes.
     pub fn held(&self) -> usize {
         let held = self.daemons.values().filter(|daemon| daemon.until.is_some());
         held.map(|daemon| daemon.routes.len()).sum()
     }
 
-    /// True if a route's daemon has ended.
+    /// True if a route is held.
     pub fn is_held(&self, route: RouteKey) -> bool {
         self.daemons.values().any(|daemon| daemon.until.is_some() && daemon.routes.contains(&route))
     }
@@ -178,14 +178,14 @@ impl Hold {
 }
 
 impl Daemon {
-    /// Time at which it is decided whether the daemon has ended.
+    /// Time at which the daemon's end is decided.
     fn decided(&self) -> Nanos {
         (self.last + SETTLED).min(self.first + LONGEST)
     }
 }
 
-/// True for the number of a routing daemon: all but those of the kernel, of administrators, and of daemons that
-/// configure interfaces (linux/rtnetlink.h).
+/// True for the protocol number of a routing daemon: not the kernel's, an administrator's, or an interface
+/// configuration daemon's (linux/rtnetlink.h).
 const fn is_daemon(protocol: u8) -> bool {
     const REDIRECT_TO_STATIC: core::ops::RangeInclusive<u8> = 0..=4;
     const RA: u8 = 9;
@@ -194,7 +194,7 @@ const fn is_daemon(protocol: u8) -> bool {
     protocol > *REDIRECT_TO_STATIC.end() && !matches!(protocol, RA | DHCP | KEEPALIVED)
 }
 
-/// Name of a routing daemon's number in iproute2's tables.
+/// Name of a protocol number in iproute2's tables.
 pub fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         11 => "zebra",

@@ -1,4 +1,4 @@
-//! Known state of the kernel's tables.
+//! Copy of the kernel's tables.
 
 use super::message::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use super::request::Kind;
@@ -10,25 +10,25 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The name of one thing.
+/// Key of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// An interface, by its number.
+    /// An interface index.
     Link(u32),
     /// An address.
     Address(Address),
-    /// A next hop object, by its number.
+    /// Id of a nexthop object.
     Object(u32),
     /// A rule.
     Rule(Rule),
     /// The routes with a key.
     Route(RouteKey),
-    /// A neighbour on an interface.
+    /// A neighbour, by interface index and address.
     Neighbour(u32, IpAddr),
 }
 
 impl Key {
-    /// The name of a thing.
+    /// Key of an item.
     pub fn of(item: &Item) -> Self {
         match item {
             Item::Link(link) => Self::Link(link.index),
@@ -41,59 +41,59 @@ impl Key {
     }
 }
 
-/// Routes of one table to one prefix, in the order in which the kernel tries them.
+/// Routes of a table to a prefix, in the kernel's look-up order.
 type Routes = Vec<Route>;
 
 /// A route to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Sources that it covers; `None` for all.
+    /// Sources that it applies to; `None` for all.
     pub source: Option<Prefix>,
-    /// Of several routes for a source, that with the lowest is taken.
+    /// Metric: the route with the lowest is used.
     pub metric: u32,
     /// Origin: `RTPROT_*` of linux/rtnetlink.h.
     pub protocol: u8,
-    /// Of several routes with one metric, that with the highest is taken.
+    /// Preference: of routes with equal metrics, the one with the highest is used.
     pub preference: Preference,
     /// Effect on packets.
     pub target: Arc<Target>,
-    /// Place in the kernel's list of the routes with this key.
+    /// Position in the kernel's list of routes with this key.
     pub(super) rank: u32,
 }
 
 impl Route {
-    /// A route with a key.
+    /// Creates a route.
     pub(super) fn new(key: RouteKey, protocol: u8, preference: Preference, target: Target) -> Self {
         let RouteKey { source, metric, .. } = key;
         Self { source, metric, protocol, preference, target: Arc::new(target), rank: 0 }
     }
 
-    /// The same route with another effect.
+    /// A copy with another target.
     pub(super) fn with_target(&self, target: Target) -> Self {
         Self { target: Arc::new(target), ..self.clone() }
     }
 
-    /// True if both are the same route to the kernel, wherever in its list.
+    /// True if both routes are equal except for their position.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let parts = |route: &Self| (route.source, route.metric, route.protocol, route.preference);
         parts(self) == parts(other) && self.target == other.target
     }
 
-    /// Place among the routes to its prefix: the longest source prefix first, then the lowest metric, and of
-    /// routes with one key the highest preference, then the first of the kernel's list.
+    /// Sort key among the routes to a prefix: longest source prefix first, then lowest metric, then highest
+    /// preference, then the kernel's order.
     fn place(&self) -> (Place, Reverse<Preference>, u32) {
         (place(self.source, self.metric), Reverse(self.preference), self.rank)
     }
 }
 
-/// Value by which keys of one prefix are ordered.
+/// Sort key of route keys with the same prefix.
 type Place = (Reverse<u8>, Option<Prefix>, u32);
 
 fn place(source: Option<Prefix>, metric: u32) -> Place {
     (Reverse(source.map_or(0, |source| source.bits())), source, metric)
 }
 
-/// Range of the routes with a key among those to its prefix.
+/// Range of the routes with a key in a prefix's sorted routes.
 fn range(routes: &[Route], key: RouteKey) -> Range<usize> {
     let wanted = place(key.source, key.metric);
     let start = routes.partition_point(|route| place(route.source, route.metric) < wanted);
@@ -101,7 +101,7 @@ fn range(routes: &[Route], key: RouteKey) -> Range<usize> {
     start..start + length
 }
 
-/// All that the kernel has.
+/// Copy of the kernel's tables.
 #[derive(Clone, Debug, Default)]
 pub struct Mirror {
     links: BTreeMap<u32, Link>,
@@ -109,14 +109,14 @@ pub struct Mirror {
     objects: HashMap<u32, Object>,
     rules: BTreeSet<Rule>,
     routes: HashMap<(u32, Prefix), Routes>,
-    /// Prefixes that each table has routes to.
+    /// Number of prefixes in each table.
     sizes: HashMap<u32, usize>,
-    /// Routes for some sources alone.
+    /// Number of source-specific routes.
     by_source: usize,
-    /// Routes of each protocol.
+    /// Number of routes of each protocol.
     protocols: HashMap<u8, usize>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
-    /// Many routes lead to the same place.
+    /// Targets, shared because many routes have the same target.
     targets: HashSet<Arc<Target>>,
     changes: Changes,
 }
@@ -124,23 +124,23 @@ pub struct Mirror {
 /// Changes since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Interfaces have.
+    /// True if interfaces changed.
     pub links: bool,
-    /// Addresses have.
+    /// True if addresses changed.
     pub addresses: bool,
-    /// Next hop objects have.
+    /// True if nexthop objects changed.
     pub objects: bool,
-    /// Rules have.
+    /// True if rules changed.
     pub rules: bool,
-    /// Settings of `net.ipv4.conf` have.
+    /// True if settings of `net.ipv4.conf` changed.
     pub settings: bool,
-    /// Tables and prefixes whose routes have.
+    /// Tables and prefixes whose routes changed.
     pub routes: HashSet<(u32, Prefix)>,
-    /// Neighbours that have.
+    /// Neighbours that changed.
     pub neighbours: HashSet<(u32, IpAddr)>,
 }
 
-/// Equal when they say the same; what has changed of late does not count.
+/// Compares the tables, without the recorded changes.
 impl PartialEq for Mirror {
     fn eq(&self, other: &Self) -> bool {
         self.links == other.links
@@ -153,68 +153,68 @@ impl PartialEq for Mirror {
 }
 
 impl Mirror {
-    /// Interfaces by number.
+    /// Interfaces in the order of their indexes.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
-    /// The interface of that number.
+    /// The interface with an index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.get(&index)
     }
 
-    /// Addresses of this machine, by interface.
+    /// Addresses of this host, by interface.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.addresses.iter()
     }
 
-    /// The next hop object of that number.
+    /// The nexthop object with an id.
     pub fn object(&self, id: u32) -> Option<&Object> {
         self.objects.get(&id)
     }
 
-    /// Next hop objects by number.
+    /// Nexthop objects with their ids.
     pub fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
         self.objects.iter().map(|(&id, object)| (id, object))
     }
 
-    /// Rules, the one that is asked first first.
+    /// Rules in look-up order.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 
-    /// Neighbours.
+    /// All neighbours, each with interface index and address.
     pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, Neighbour)> + '_ {
         self.neighbours.iter().map(|(&(index, address), &neighbour)| (index, address, neighbour))
     }
 
-    /// A neighbour.
+    /// The neighbour entry of an address on an interface.
     pub fn neighbour(&self, index: u32, address: IpAddr) -> Option<Neighbour> {
         self.neighbours.get(&(index, address)).copied()
     }
 
-    /// All routes to a prefix in a table, in the order in which the kernel tries them: the first whose source
-    /// prefix contains a packet's source counts for the packet.
+    /// All routes to a prefix in a table, in look-up order: the first route whose source prefix contains the
+    /// packet's source is used.
     pub fn routes_to(&self, table: u32, prefix: Prefix) -> impl Iterator<Item = &Route> {
         self.routes.get(&(table, prefix)).into_iter().flatten()
     }
 
-    /// Prefixes that tables have routes to, once for each table.
+    /// Prefixes of all routes, once for each table.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> {
         self.routes.keys().map(|(_, prefix)| *prefix)
     }
 
-    /// Prefixes that a table has routes to.
+    /// Number of prefixes in a table.
     pub fn size(&self, table: u32) -> usize {
         self.sizes.get(&table).copied().unwrap_or(0)
     }
 
-    /// True if there are routes for some sources alone.
+    /// True if there are source-specific routes.
     pub fn has_routes_by_source(&self) -> bool {
         self.by_source > 0
     }
 
-    /// All that routes of any source lead to: tables, prefixes, metrics of those that count.
+    /// Routes in use that apply to all sources: table, prefix, metric and target.
     pub fn routes(&self) -> impl Iterator<Item = (u32, Prefix, u32, &Arc<Target>)> {
         self.routes.iter().filter_map(|(&(table, prefix), routes)| {
             let route = routes.iter().find(|route| route.source.is_none())?;
@@ -222,17 +222,17 @@ impl Mirror {
         })
     }
 
-    /// Changes since the last call.
+    /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         core::mem::take(&mut self.changes)
     }
 
-    /// Takes note that a setting is another one; the files of /proc/sys say which.
+    /// Records that a setting in /proc/sys has changed.
     pub fn note_settings(&mut self) {
         self.changes.settings = true;
     }
 
-    /// Adds or replaces an item; of a route, all that have its key.
+    /// Adds or replaces an item; a route replaces all routes with its key.
     pub fn put(&mut self, item: Item) {
         match item {
             Item::Link(link) => {
@@ -241,7 +241,7 @@ impl Mirror {
                 self.changes.links |= old.as_ref() != self.links.get(&index);
             }
             Item::Address(address) => {
-                // One that becomes the primary address is told as a new one.
+                // An address that becomes primary is reported as new.
                 self.addresses.remove(&Address { secondary: !address.secondary, ..address });
                 self.changes.addresses |= self.addresses.insert(address);
             }
@@ -261,7 +261,7 @@ impl Mirror {
         }
     }
 
-    /// Replaces the routes with a key by those of a list in the kernel's order.
+    /// Replaces the routes with a key; `list` is in the kernel's order.
     pub(super) fn put_routes(&mut self, key: RouteKey, mut list: Vec<Route>) {
         for (rank, route) in (0..).zip(&mut list) {
             route.rank = rank;
@@ -301,25 +301,25 @@ impl Mirror {
         self.changes.routes.insert((key.table, key.prefix));
     }
 
-    /// The routes with a key, in the order of the kernel's list.
+    /// The routes with a key, in the kernel's order.
     pub(super) fn list(&self, key: RouteKey) -> Vec<Route> {
         let mut list = self.routes_with(key).to_vec();
         list.sort_by_key(|route| route.rank);
         list
     }
 
-    /// The routes with a key, the one that counts first.
+    /// The routes with a key; the first is the one in use.
     pub(super) fn routes_with(&self, key: RouteKey) -> &[Route] {
         let routes = self.routes.get(&(key.table, key.prefix)).map_or(&[][..], Vec::as_slice);
         &routes[range(routes, key)]
     }
 
-    /// Target of the route with a key that counts.
+    /// Target of the route in use with a key.
     pub fn target(&self, key: RouteKey) -> Option<&Target> {
         self.routes_with(key).first().map(|route| &*route.target)
     }
 
-    /// Origin of the route with a key that counts: `RTPROT_*` of linux/rtnetlink.h.
+    /// Origin of the route in use with a key: `RTPROT_*` of linux/rtnetlink.h.
     pub fn protocol(&self, key: RouteKey) -> Option<u8> {
         self.routes_with(key).first().map(|route| route.protocol)
     }
@@ -329,7 +329,7 @@ impl Mirror {
         self.protocols.get(&protocol).copied().unwrap_or(0)
     }
 
-    /// True if one of the links that a route leads to carries, or it leads to none.
+    /// True if a route leads to an interface whose link is up, or to no interface.
     pub fn carries(&self, key: RouteKey) -> bool {
         let by = |hop: &HopSpec| self.link(hop.index).is_some_and(Link::carries);
         let object = |id: u32| match self.object(id) {
@@ -352,7 +352,7 @@ impl Mirror {
         })
     }
 
-    /// Removes an item; of routes, all that have the key.
+    /// Removes an item; a route's key removes all routes with that key.
     pub fn remove(&mut self, key: Key) {
         match key {
             Key::Link(index) => self.changes.links |= self.links.remove(&index).is_some(),
@@ -368,7 +368,7 @@ impl Mirror {
         }
     }
 
-    /// The names of all that a dump of that kind would bring.
+    /// Keys of all items that a dump of a kind covers.
     pub fn keys(&self, kind: Kind) -> Vec<Key> {
         match kind {
             Kind::Links => self.links.keys().copied().map(Key::Link).collect(),
@@ -402,7 +402,7 @@ impl Mirror {
 
 #[cfg(test)]
 impl Mirror {
-    /// Items of a key, as a dump brings them.
+    /// Items with a key, as a dump returns them.
     pub(super) fn items(&self, key: Key) -> Vec<Item> {
         let item = match key {
             Key::Link(index) => self.links.get(&index).cloned().map(Item::Link),
@@ -420,15 +420,15 @@ impl Mirror {
 
 #[cfg(test)]
 impl Route {
-    /// The same as an item with that key.
+    /// The route as an item with a key.
     pub(super) fn item(self, key: RouteKey) -> Item {
         Item::Route(key, self.protocol, self.preference, (*self.target).clone())
     }
 }
 
-/// Forgets a target that no route leads to any more.
+/// Removes a target that no route uses.
 fn forget(targets: &mut HashSet<Arc<Target>>, target: &Arc<Target>) {
-    // The set has one, and the caller the other.
+    // Two references are left: the set's and the caller's.
     if Arc::strong_count(target) == 2 {
         targets.remove(target);
     }

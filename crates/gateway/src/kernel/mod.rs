@@ -1,16 +1,15 @@
-//! The kernel's view of the network, followed as it changes.
+//! Copies of the kernel's network tables, and the packet hooks that affect ports.
 //!
 //! ```text
-//!              ┌────────────── socket ◀───────────── dumps, notices, "you missed some"
+//!              ┌────────────── socket ◀───────────── dumps, notices, "notices were lost"
 //!   requests   │ datagrams
 //!              ▼
-//!          follower ── items ──▶ mirror ── changes ──▶ who routes by it
+//!          follower ── items ──▶ mirror ── changes ──▶ router
 //! ```
 //!
-//! [`message`] reads what the kernel says, [`mirror`] keeps it, [`follower`] decides what to ask: first
-//! everything, then what notices leave in doubt, and everything again when some were lost. None of these
-//! three knows a socket; [`socket`] does. Sources: rtnetlink(7), netlink(7), linux/rtnetlink.h,
-//! linux/nexthop.h, linux/fib_rules.h, linux/neighbour.h.
+//! [`message`] parses messages, [`mirror`] stores their items, [`follower`] decides which tables to dump: first all, then
+//! tables that notices leave in doubt, and all again after notices were lost. These three do no I/O; [`socket`] does.
+//! Sources: rtnetlink(7), netlink(7), linux/rtnetlink.h, linux/nexthop.h, linux/fib_rules.h, linux/neighbour.h.
 
 pub mod conntrack;
 pub mod follower;

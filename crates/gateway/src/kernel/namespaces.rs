@@ -1,9 +1,10 @@
-//! Interfaces of other network namespaces that are on an interface of this one: a container's macvlan, for instance.
+//! Interfaces in other network namespaces that are stacked on an interface of this one, such as a container's
+//! macvlan.
 //!
-//! The kernel has no list of them. Each network namespace that has a name or a process is entered and asked, and those
-//! that have neither are asked by the numbers under which this namespace knows them (`RTM_GETNSID`,
-//! `IFLA_TARGET_NETNSID`). Nothing is changed, and a namespace that has gone in the meantime is left out. Sources:
-//! network_namespaces(7), linux/net_namespace.h, linux/if_link.h.
+//! The kernel has no list of them. Each network namespace that has a name or a process is entered and read;
+//! others are read by the ids that this namespace has for them (`RTM_GETNSID`, `IFLA_TARGET_NETNSID`).
+//! Nothing is changed, and a namespace that disappears meanwhile is skipped. Sources: network_namespaces(7),
+//! linux/net_namespace.h, linux/if_link.h.
 
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, number, put};
@@ -15,25 +16,25 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Interfaces of other namespaces, as far as these could be read.
+/// Interfaces in other namespaces that could be read.
 #[derive(Clone, Debug, Default)]
 pub struct Elsewhere {
     /// Interfaces whose `peer` is an interface of this namespace.
     pub links: Vec<(Place, Link)>,
-    /// Number of namespaces, and of processes whose namespace is unknown, that could not be read.
+    /// Number of namespaces, and of processes with an unknown namespace, that could not be read.
     pub unread: usize,
 }
 
-/// A network namespace, as a person can find it.
+/// A network namespace, described for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// By its name for `ip netns`.
+    /// Name for `ip netns`.
     Named(String),
-    /// By another file that keeps it.
+    /// Another file that the namespace is mounted on.
     File(PathBuf),
-    /// By the first of its processes, and that one's name.
+    /// Id and name of its first process.
     Process(u32, String),
-    /// By the number that this namespace has for it.
+    /// Id in this namespace.
     Number(u32),
 }
 
@@ -61,15 +62,15 @@ impl Place {
     }
 }
 
-/// Reads the interfaces of other namespaces that are on an interface of the calling thread's. A namespace that cannot be
-/// read is counted.
+/// Finds interfaces in other namespaces that are stacked on interfaces of the calling thread's namespace.
+/// Namespaces that cannot be read are counted.
 pub fn stacked_elsewhere() -> Elsewhere {
-    // The thread moves from namespace to namespace; the calling one stays where it is.
+    // Runs on a thread of its own, because it changes the thread's namespace.
     std::thread::spawn(look).join().unwrap_or_default()
 }
 
-/// Does `work` in the network namespace that the calling thread's has this number for, on a thread of its own; `None`
-/// if it has no file by which it can be entered.
+/// Runs `work` on a thread in the network namespace with an id; `None` if that namespace has no file to enter
+/// it by.
 pub fn inside<T: Send + 'static>(id: u32, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let enter_and_work = move || {
         let (own, mut client) = (File::open(OWN).ok()?, Client::open(None).ok()?);
@@ -81,14 +82,14 @@ pub fn inside<T: Send + 'static>(id: u32, work: impl FnOnce() -> T + Send + 'sta
     std::thread::spawn(enter_and_work).join().ok().flatten()
 }
 
-/// Opens the file of a namespace; a FIFO in its place keeps nobody waiting.
+/// Opens the file of a namespace, without blocking on a FIFO in its place.
 fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 fn look() -> Elsewhere {
     let mut found = Elsewhere::default();
-    // A socket stays in the namespace that it was opened in.
+    // A socket stays in the namespace in which it was opened.
     let (Ok(own), Ok(mut client)) = (File::open(OWN), Client::open(None)) else { return found };
     let mut known = BTreeSet::new();
     for (place, path) in places(&own, &mut found.unread) {
@@ -113,14 +114,14 @@ impl Elsewhere {
     fn take(&mut self, place: &Place, links: Result<Vec<Link>, Errno>) {
         match links {
             Ok(links) => self.links.extend(links.into_iter().map(|link| (place.clone(), link))),
-            // It has gone, or the file is no network namespace.
+            // The namespace is gone, or the file is no network namespace.
             Err(Errno::INVAL | Errno::NOENT | Errno::NODEV) => {}
             Err(_) => self.unread += 1,
         }
     }
 }
 
-/// Other network namespaces, each once: those with names first.
+/// Other network namespaces, each once; named ones first.
 fn places(own: &File, unread: &mut usize) -> Vec<(Place, PathBuf)> {
     let mut found = BTreeMap::new();
     let own = own.metadata().map(|own| own.ino()).unwrap_or_default();
@@ -139,7 +140,7 @@ fn places(own: &File, unread: &mut usize) -> Vec<(Place, PathBuf)> {
                 let name = || fs::read_to_string(path.join("comm")).unwrap_or_default().trim().to_owned();
                 found.entry(inode).or_insert_with(|| (Place::Process(id, name()), file));
             }
-            // A process that ends has none.
+            // A process that ends has no namespace.
             Ok(None) => {}
             Err(()) => *unread += 1,
         }
@@ -154,7 +155,7 @@ fn entries(folder: &str) -> impl Iterator<Item = (String, PathBuf)> {
     entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
 }
 
-/// Inode of a process' namespace, from the text `net:[4026531840]`; an error for one that may not be read.
+/// Inode of a process's namespace, from the text `net:[4026531840]`; an error without permission.
 fn inode(file: &Path) -> Result<Option<u64>, ()> {
     match fs::read_link(file) {
         Ok(text) => {
@@ -167,32 +168,34 @@ fn inode(file: &Path) -> Result<Option<u64>, ()> {
     }
 }
 
-/// Moves the calling thread into a namespace and reads the interfaces there that are on one of `own`.
+/// Moves the calling thread into a namespace and returns the interfaces there that are stacked on ones of
+/// `own`.
 fn enter(own: &File, other: &File) -> Result<Vec<Link>, Errno> {
     move_into_link_name_space(other.as_fd(), Some(LinkNameSpaceType::Network))?;
     let mut client = Client::open(None)?;
-    // A namespace without a number for the other has nothing there.
+    // A namespace without an id for `own` has no such interfaces.
     let Some(id) = number_of(&mut client, own) else { return Ok(Vec::new()) };
     Ok(on(id, &client.dump(libc::RTM_GETLINK, &[0; HEADER])?))
 }
 
-/// The same without moving there, by the number that the calling thread's namespace has for it.
+/// Returns the interfaces that are stacked on those of `own`, by the id of the other namespace, without entering it.
 fn by_number(client: &mut Client, own: &File, other: u32) -> Result<Vec<Link>, Errno> {
     let mut body = vec![0; HEADER];
     put(&mut body, IFLA_TARGET_NETNSID, &other.to_ne_bytes());
     let links = client.dump(libc::RTM_GETLINK, &body)?;
-    // Numbers are those of the namespace that asks. It gets one for itself when the kernel has to name it.
+    // Ids are the requester's; the kernel assigns one for the requester itself when a message has to refer to
+    // it.
     let Some(id) = number_of(client, own) else { return Ok(Vec::new()) };
     Ok(on(id, &links))
 }
 
-/// Interfaces that are on one of the namespace with that number.
+/// Interfaces that are stacked on one in the namespace with an id.
 fn on(id: u32, answers: &[(u16, Vec<u8>)]) -> Vec<Link> {
     let links = answers.iter().filter_map(|(_, body)| Link::parse(body));
     links.filter(|link| link.peer_namespace == Some(id) && link.peer.is_some()).collect()
 }
 
-/// Number that the namespace of `client` has for another; `None` if it has none.
+/// Id that `client`'s namespace has for another; `None` if it has none.
 fn number_of(client: &mut Client, other: &File) -> Option<u32> {
     let mut body = RTGENMSG.to_vec();
     put(&mut body, NETNSA_FD, &other.as_raw_fd().to_ne_bytes());
@@ -200,23 +203,23 @@ fn number_of(client: &mut Client, other: &File) -> Option<u32> {
     answers.iter().find_map(|(_, body)| told(body))
 }
 
-/// Numbers that the namespace of `client` has for others.
+/// Ids that `client`'s namespace has for others.
 fn numbers(client: &mut Client) -> Vec<u32> {
     let answers = client.dump(libc::RTM_GETNSID, &RTGENMSG).unwrap_or_default();
     answers.iter().filter_map(|(_, body)| told(body)).take(MOST).collect()
 }
 
-/// Number in a message; −1 is none.
+/// Id in a message; −1 means none.
 fn told(body: &[u8]) -> Option<u32> {
     let id = find(body.get(RTGENMSG.len()..)?, NETNSA_NSID).and_then(number)?;
     i32::try_from(id).is_ok().then_some(id)
 }
 
-/// Namespace of the calling thread.
+/// Network namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Folders of files that keep network namespaces, and whether `ip netns` goes by their names.
+/// Directories of namespace files, and whether `ip netns` uses their names.
 const FOLDERS: [(&str, bool); 2] = [("/run/netns", true), ("/run/docker/netns", false)];
-/// Namespaces that are read at most.
+/// Maximum number of namespaces that are read.
 const MOST: usize = 4096;
 /// `struct rtgenmsg`, padded.
 const RTGENMSG: [u8; 4] = [0; 4];

@@ -1,33 +1,33 @@
-//! Requests to the kernel.
+//! Requests to the kernel over rtnetlink.
 
 use polder_devices::netlink::{DUMP, REQUEST, message, put};
 use std::net::IpAddr;
 
-/// Objects of one dump.
+/// Kind of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Interfaces.
     Links,
     /// Addresses of both families.
     Addresses,
-    /// Next hop objects.
+    /// Nexthop objects.
     Objects,
-    /// Rules of IPv4.
+    /// IPv4 rules.
     Rules4,
-    /// Rules of IPv6.
+    /// IPv6 rules.
     Rules6,
-    /// Routes of IPv4, of all tables.
+    /// IPv4 routes of all tables.
     Routes4,
-    /// Routes of IPv6, of all tables.
+    /// IPv6 routes of all tables.
     Routes6,
-    /// Neighbours of IPv4.
+    /// IPv4 neighbours.
     Neighbours4,
-    /// Neighbours of IPv6.
+    /// IPv6 neighbours.
     Neighbours6,
 }
 
 impl Kind {
-    /// All of them; what others refer to comes first.
+    /// All kinds; items that others refer to come first.
     pub const ALL: [Self; 9] = [
         Self::Links,
         Self::Addresses,
@@ -40,7 +40,7 @@ impl Kind {
         Self::Neighbours6,
     ];
 
-    /// The request for a dump, with that number.
+    /// Request for a dump, with a sequence number.
     pub fn dump(self, sequence: u32) -> Vec<u8> {
         let (kind, family, body) = match self {
             Self::Links => (libc::RTM_GETLINK, 0, 16),
@@ -59,8 +59,8 @@ impl Kind {
     }
 }
 
-/// Makes the kernel resolve a neighbour that it does not know, and check one that it has not heard of for
-/// long. `ip neighbour replace ADDRESS dev INTERFACE use` says the same.
+/// Request that makes the kernel resolve an unknown neighbour, or probe a stale one, like `ip neighbour
+/// replace ADDRESS dev INTERFACE use`.
 pub fn use_neighbour(index: u32, address: IpAddr) -> Vec<u8> {
     let mut body = vec![0; 12];
     body[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };

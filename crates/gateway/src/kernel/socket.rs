@@ -1,4 +1,4 @@
-//! The socket by which the kernel is followed (netlink(7)).
+//! The rtnetlink socket for following the kernel's tables (netlink(7)).
 
 use super::follower::Follower;
 use super::hold::Hold;
@@ -15,14 +15,14 @@ use rustix::net::{
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes that may wait to be read: many notices of a daemon that has lost its neighbour.
+/// Size of the receive buffer in bytes: enough for the notices of a daemon that has lost its peer.
 pub const BUFFER_BYTES: usize = 8 << 20;
-/// The largest datagram; dumps come in parts of 32 KiB at most.
+/// Maximum length of a datagram in bytes; dumps come in parts of at most 32 KiB.
 const DATAGRAM: usize = 1 << 16;
-/// Datagrams that one call of [`Follow::attend`] takes, so that others get their turn.
+/// Maximum number of datagrams that one call of [`Follow::attend`] reads.
 const DATAGRAMS: usize = 512;
 
-/// The kernel of the calling thread's network namespace, followed.
+/// Follower of the kernel's tables in the calling thread's network namespace.
 #[derive(Debug)]
 pub struct Follow {
     socket: OwnedFd,
@@ -32,36 +32,36 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Subscribes, and begins to ask.
+    /// Subscribes, and begins to dump the tables.
     ///
     /// # Errors
-    /// When the kernel has no such sockets for this process.
+    /// When the process cannot open such a socket.
     pub fn start(buffer_bytes: usize) -> Result<Self, Errno> {
         let socket = subscribe(buffer_bytes)?;
         Ok(Self { socket, buffer_bytes, datagram: vec![0; DATAGRAM], follower: Follower::default() })
     }
 
-    /// Known state of the kernel.
+    /// Copy of the kernel's tables.
     pub fn mirror(&self) -> &Mirror {
         self.follower.mirror()
     }
 
-    /// The same, to take its changes.
+    /// Mutable access, to take changes.
     pub fn mirror_mut(&mut self) -> &mut Mirror {
         self.follower.mirror_mut()
     }
 
-    /// Routes of daemons that have ended.
+    /// Held routes of daemons that have ended.
     pub fn hold(&self) -> &Hold {
         self.follower.hold()
     }
 
-    /// The same, to take its changes.
+    /// Mutable access, to take changes.
     pub fn hold_mut(&mut self) -> &mut Hold {
         self.follower.hold_mut()
     }
 
-    /// Sets the time for which the routes of a daemon that has ended are held; 0 for never.
+    /// Sets the time for which routes of an ended daemon are held; 0 disables it.
     pub fn set_hold(&mut self, time: Nanos) {
         self.follower.set_hold(time);
     }
@@ -76,12 +76,12 @@ impl Follow {
         self.follower.restarts()
     }
 
-    /// Time at which [`Follow::attend`] is due by time alone.
+    /// Time at which [`Follow::attend`] is due without other events.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.follower.next_deadline()
     }
 
-    /// Reads waiting messages and sends due requests. Returns true if there may be more already.
+    /// Reads queued messages and sends due requests. Returns true if more messages may be queued.
     ///
     /// # Errors
     /// When the socket fails for good.
@@ -108,7 +108,7 @@ impl Follow {
         Ok(true)
     }
 
-    /// Waits until everything is known, or `patience` is over; whether it is.
+    /// Waits until all tables are known, at most `patience`; returns whether they are.
     ///
     /// # Errors
     /// As [`Follow::attend`].
@@ -122,7 +122,7 @@ impl Follow {
         Ok(self.is_settled())
     }
 
-    /// Waits for a datagram, a moment at most.
+    /// Waits for a datagram, at most 50 ms.
     fn wait(&self) -> Result<(), Errno> {
         let mut files = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })) {
@@ -131,7 +131,7 @@ impl Follow {
         }
     }
 
-    /// Makes the kernel find out, or check, the address of a neighbour.
+    /// Makes the kernel resolve or probe a neighbour.
     pub fn resolve(&self, index: u32, address: IpAddr) {
         if let Err(error) = send(&self.socket, &use_neighbour(index, address), SendFlags::DONTWAIT) {
             tracing::debug!(%address, %error, "cannot ask the kernel for a neighbour");
@@ -149,7 +149,7 @@ impl Follow {
         Ok(())
     }
 
-    /// A new socket has nothing of an old dump in it.
+    /// Opens a new socket, which has no messages of an old dump.
     #[cold]
     fn start_again(&mut self) -> Result<(), Errno> {
         self.socket = subscribe(self.buffer_bytes)?;
@@ -174,6 +174,6 @@ fn subscribe(buffer_bytes: usize) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// `RTNLGRP_*` of linux/rtnetlink.h: links, neighbours, addresses, routes and rules of IPv4, the same of
-/// IPv6, settings of IPv4, next hop objects.
+/// `RTNLGRP_*` of linux/rtnetlink.h: links, neighbours; IPv4 addresses, routes, rules; the same for IPv6;
+/// IPv4 settings; nexthop objects.
 const GROUPS: [u32; 10] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 32];

@@ -1,5 +1,5 @@
-//! Sockets that receive by one interface: packet sockets with their filters (packet(7)), and sockets that are bound to a
-//! device (`SO_BINDTODEVICE`, socket(7)). Sources: sock_diag(7), linux/packet_diag.h, linux/inet_diag.h.
+//! Sockets that receive from one interface: packet sockets with their filters (packet(7)), and sockets bound
+//! to a device (`SO_BINDTODEVICE`, socket(7)). Sources: sock_diag(7), linux/packet_diag.h, linux/inet_diag.h.
 
 use polder_datapath::capture::Instruction;
 use polder_devices::netlink::{Client, attributes, number, number16};
@@ -11,26 +11,26 @@ use std::fs;
 /// A packet socket that receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketSocket {
-    /// Interface that it is bound to.
+    /// Index of the interface that it is bound to.
     pub interface: u32,
     /// EtherType that it receives, or [`EVERY_PROTOCOL`].
     pub protocol: u16,
-    /// True if its packets, and its filter, begin with the link header (`SOCK_RAW`).
+    /// True if packets and filter begin at the link header (`SOCK_RAW`).
     pub has_link_header: bool,
-    /// Its filter.
+    /// Filter of the socket.
     pub filter: Filter,
-    /// Number of the socket.
+    /// Inode of the socket.
     pub inode: u32,
 }
 
 /// Filter of a packet socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// None that the kernel tells of.
+    /// No filter, as far as the kernel reports.
     None,
-    /// A program of classic BPF, extensions of the kernel included.
+    /// A classic BPF program, which may use the kernel's extensions.
     Program(Vec<Instruction>),
-    /// One that could not be read.
+    /// A filter that could not be read.
     Unknown,
 }
 
@@ -39,18 +39,18 @@ pub enum Filter {
 pub struct BoundSocket {
     /// `TCP`, `UDP` or `raw`.
     pub kind: &'static str,
-    /// The device.
+    /// Index of the device.
     pub interface: u32,
-    /// Local port; of a raw socket the protocol.
+    /// Local port; the protocol of a raw socket.
     pub port: u16,
-    /// Number of the socket.
+    /// Inode of the socket.
     pub inode: u32,
 }
 
 /// `ETH_P_ALL`.
 pub const EVERY_PROTOCOL: u16 = 3;
 
-/// Reads the packet sockets of the calling thread's network namespace that are bound to an interface.
+/// Packet sockets of the calling thread's network namespace that are bound to an interface.
 pub fn packet_sockets() -> Vec<PacketSocket> {
     let mut request = [0; 20];
     request[0] = small(libc::AF_PACKET);
@@ -59,7 +59,7 @@ pub fn packet_sockets() -> Vec<PacketSocket> {
         Client::open(Some(SOCK_DIAG)).and_then(|mut client| client.dump(SOCK_DIAG_BY_FAMILY, &request));
     match dump {
         Ok(answers) => answers.iter().filter_map(|(_, body)| packet_socket(body)).collect(),
-        // A kernel without packet_diag.
+        // The kernel has no packet_diag.
         Err(_) => {
             let table = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
             table.lines().skip(1).filter_map(line).collect()
@@ -67,7 +67,7 @@ pub fn packet_sockets() -> Vec<PacketSocket> {
     }
 }
 
-/// Reads the sockets that are bound to a device. A kernel that has no such question tells of none.
+/// Sockets that are bound to a device; empty if the kernel has no inet_diag.
 pub fn bound_sockets() -> Vec<BoundSocket> {
     let Ok(mut client) = Client::open(Some(SOCK_DIAG)) else { return Vec::new() };
     let mut found = BTreeSet::new();
@@ -89,7 +89,7 @@ fn dump(client: &mut Client, request: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Errn
     client.dump(SOCK_DIAG_BY_FAMILY, request)
 }
 
-/// `packet_diag_msg`: family, type, protocol, inode, cookie; then attributes.
+/// Parses `packet_diag_msg`: family, type, protocol, inode, cookie; then attributes.
 fn packet_socket(body: &[u8]) -> Option<PacketSocket> {
     let kind = *body.get(1)?;
     let (protocol, inode) = (number16(body.get(2..)?)?, number(body.get(4..)?)?);
@@ -97,7 +97,7 @@ fn packet_socket(body: &[u8]) -> Option<PacketSocket> {
     for (kind, value) in attributes(body.get(16..)?) {
         match kind {
             PACKET_DIAG_INFO => interface = number(value)?,
-            // Who may not see filters is told of an empty one.
+            // Without permission, the kernel reports an empty filter.
             PACKET_DIAG_FILTER => filter = program(value).map_or(Filter::Unknown, Filter::Program),
             _ => {}
         }
@@ -107,7 +107,7 @@ fn packet_socket(body: &[u8]) -> Option<PacketSocket> {
     (protocol != 0 && interface != 0).then_some(socket)
 }
 
-/// A program as the kernel tells it: code, two jumps, operand.
+/// Parses a filter program: code, two jumps, operand of each instruction.
 fn program(bytes: &[u8]) -> Option<Vec<Instruction>> {
     let (instructions, rest) = bytes.as_chunks::<8>();
     let instruction = |&[low, high, yes, no, a, b, c, d]: &[u8; 8]| Instruction {
@@ -120,7 +120,8 @@ fn program(bytes: &[u8]) -> Option<Vec<Instruction>> {
     (rest.is_empty() && !instructions.is_empty()).then_some(instructions)
 }
 
-/// A line of /proc/net/packet: address, references, type, protocol, interface, running, memory, user, inode.
+/// Parses a line of /proc/net/packet: address, references, type, protocol, interface, running, memory, user,
+/// inode.
 fn line(line: &str) -> Option<PacketSocket> {
     let mut words = line.split_whitespace().skip(2);
     let kind = words.next()?.parse::<i32>().ok()?;
@@ -132,15 +133,16 @@ fn line(line: &str) -> Option<PacketSocket> {
     (protocol != 0 && interface != 0).then_some(socket)
 }
 
-/// `inet_diag_msg`: four bytes, then ports, addresses, device and cookie, then five numbers, of which the last is the inode.
+/// Parses `inet_diag_msg`: four bytes, then ports, addresses, device and cookie, then five numbers, the last
+/// of which is the inode.
 fn bound_socket(kind: &'static str, body: &[u8]) -> Option<BoundSocket> {
     let port = u16::from_be_bytes(*body.get(4..)?.first_chunk()?);
     let (interface, inode) = (number(body.get(40..)?)?, number(body.get(68..)?)?);
     (interface != 0).then_some(BoundSocket { kind, interface, port, inode })
 }
 
-/// Processes that have sockets open, by the sockets' inodes: name and number. A socket that several have is the first
-/// one's; processes that may not be looked at have none.
+/// Process that has each socket open, by inode: name and id. A socket of several processes has the first
+/// one's; unreadable processes are left out.
 pub fn owners(inodes: &BTreeSet<u32>) -> HashMap<u32, (String, u32)> {
     let mut owners = HashMap::new();
     if inodes.is_empty() {
@@ -167,7 +169,7 @@ pub fn owners(inodes: &BTreeSet<u32>) -> HashMap<u32, (String, u32)> {
     owners
 }
 
-/// Inode of the socket that a descriptor is, from the text `socket:[4711]`.
+/// Inode of a socket from a descriptor's text `socket:[4711]`.
 fn socket_inode(descriptor: &std::path::Path) -> Option<u32> {
     let text = fs::read_link(descriptor).ok()?;
     text.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
@@ -183,7 +185,7 @@ const PACKET_SHOW_INFO: u32 = 0x01;
 const PACKET_SHOW_FILTER: u32 = 0x20;
 const PACKET_DIAG_INFO: u16 = 0;
 const PACKET_DIAG_FILTER: u16 = 7;
-/// States of sockets, all of them.
+/// Bit mask of all socket states.
 const ALL_STATES: u32 = u32::MAX;
 
 #[cfg(test)]

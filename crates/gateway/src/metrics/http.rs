@@ -1,34 +1,34 @@
-//! Requests and answers of HTTP/1.1 (RFC 9112), as far as monitoring needs them: one GET or HEAD a connection.
+//! The part of HTTP/1.1 (RFC 9112) that monitoring needs: one GET or HEAD for each connection.
 
 use httparse::{EMPTY_HEADER, Error, Request, Status};
 
-/// Longest head of a request, in bytes.
+/// Maximum length of a request's head, in bytes.
 pub(super) const MAX_REQUEST: usize = 8 << 10;
-/// Most header fields of a request.
+/// Maximum number of header fields of a request.
 const MAX_FIELDS: usize = 64;
 
-/// Type of the exposition. Source: OpenMetrics 1.0, "Overall Structure".
+/// Content type of the metrics. Source: OpenMetrics 1.0, "Overall Structure".
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Type of other answers.
+/// Content type of other answers.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Outcome of parsing the bytes of a connection.
+/// Result of parsing a connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// The request has not come wholly.
+    /// The request is incomplete.
     Partial,
     /// A request for a page.
     Asks(Page, Method),
-    /// A request that is refused.
+    /// The request is refused.
     Refused(Code),
 }
 
 /// Pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
-    /// The exposition.
+    /// The metrics.
     Metrics,
-    /// Health: the gateway answers, and its workers make their rounds.
+    /// Health: the gateway answers, and its workers make rounds.
     Health,
     /// Readiness: ports are up, and routes are known.
     Ready,
@@ -36,12 +36,12 @@ pub(super) enum Page {
     Index,
 }
 
-/// Methods that are answered.
+/// Supported methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// An answer with its body.
+    /// Answer with body.
     Get,
-    /// An answer without its body.
+    /// Answer without body.
     Head,
 }
 
@@ -69,7 +69,7 @@ impl Code {
     }
 }
 
-/// Parses what a client has sent so far.
+/// Parses a client's bytes so far.
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let mut fields = [EMPTY_HEADER; MAX_FIELDS];
     let mut request = Request::new(&mut fields);
@@ -98,7 +98,7 @@ fn asked(method: &str, target: &str) -> Parsed {
     }
 }
 
-/// Head of an answer with a body of that length.
+/// Head of an answer with a body of `length` bytes.
 pub(super) fn head(code: Code, kind: &str, length: usize) -> String {
     let allow = if code == Code::MethodNotAllowed { "Allow: GET, HEAD\r\n" } else { "" };
     format!(
@@ -108,7 +108,7 @@ pub(super) fn head(code: Code, kind: &str, length: usize) -> String {
     )
 }
 
-/// A short answer of text.
+/// A short answer with a text body.
 pub(super) fn text(code: Code, method: Method, body: &str) -> Vec<u8> {
     let mut answer = head(code, TEXT, body.len()).into_bytes();
     if method == Method::Get {
@@ -117,7 +117,7 @@ pub(super) fn text(code: Code, method: Method, body: &str) -> Vec<u8> {
     answer
 }
 
-/// The answer to a request that is refused.
+/// Answer to a refused request.
 pub(super) fn refusal(code: Code) -> Vec<u8> {
     text(code, Method::Get, &format!("{}\n", code.words()))
 }

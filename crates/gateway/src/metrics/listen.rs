@@ -1,4 +1,4 @@
-//! The listening socket, bound before the process is confined.
+//! Listening socket of the metrics, bound before the process is confined.
 
 use crate::config::model::Listen;
 use crate::control::socket::is_alive;
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Permissions of a UNIX socket: its owner and group connect.
+/// Permissions of a UNIX socket: its owner and group may connect.
 const MODE: u32 = 0o660;
 
-/// A bound socket. Dropping it takes the path of a UNIX socket away.
+/// A bound socket. Dropping it removes the path of a UNIX socket.
 #[derive(Debug)]
 pub struct Bound {
     socket: OwnedFd,
-    /// Address as people write it, with the port that the system chose for port 0.
+    /// Address as text, with the actual port if port 0 was configured.
     address: String,
     /// Path and inode of a UNIX socket.
     place: Option<(PathBuf, u64)>,
-    /// True if another process goes on with it.
+    /// True once another process owns the socket.
     is_left: Arc<AtomicBool>,
 }
 
-/// A bound socket for another process to go on with.
+/// A bound socket for a successor process.
 #[derive(Debug)]
 pub struct Shared {
     socket: OwnedFd,
@@ -42,9 +42,9 @@ impl Shared {
         (self.address.clone(), self.place.clone())
     }
 
-    /// Leaves the path as it is: another process goes on with the socket.
+    /// Keeps the path on drop, because another process owns the socket.
     pub fn leave(&self) {
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders nothing.
         self.is_left.store(true, Ordering::Relaxed);
     }
 }
@@ -58,23 +58,23 @@ impl AsFd for Shared {
 /// Reason why a socket cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another socket has the address.
+    /// Another socket uses the address.
     #[error(
         "metrics: another program listens on {0} (`ss -lnp` names it): end it, or set another `listen` in [metrics]"
     )]
     InUse(Listen),
-    /// The address is none of this machine's.
+    /// This host does not have the address.
     #[error("metrics: {0} is no address of this machine: set another `listen` in [metrics]")]
     Elsewhere(Listen),
-    /// A file that is no socket.
+    /// The path is a file that is no socket.
     #[error("metrics: {0} is there and is no socket: remove it, or set another `listen` in [metrics]")]
     NoSocket(Listen),
-    /// Any other reason.
+    /// Another error.
     #[error("metrics: cannot listen on {listen}: {reason}")]
     System {
         /// The address.
         listen: Listen,
-        /// Reason.
+        /// Error of the system.
         reason: io::Error,
     },
 }
@@ -83,7 +83,7 @@ impl Bound {
     /// Binds a socket to `listen`.
     ///
     /// # Errors
-    /// When the address is in use or the system refuses; says what to do.
+    /// When the address is in use or the system refuses; the error has a remedy.
     pub fn new(listen: &Listen) -> Result<Self, BindError> {
         let bound = match listen {
             Listen::Tcp(address) => TcpListener::bind(address).and_then(|listener| {
@@ -109,7 +109,7 @@ impl Bound {
         })
     }
 
-    /// A socket that listens already; its path is another process's while `is_left`.
+    /// Wraps a socket that listens already; its path belongs to another process while `is_left`.
     pub fn inherited(
         socket: OwnedFd,
         address: String,
@@ -119,7 +119,7 @@ impl Bound {
         Self { socket, address, place, is_left }
     }
 
-    /// The socket, for another process to go on with.
+    /// A copy of the socket for a successor process.
     ///
     /// # Errors
     /// When the system has no descriptor left.
@@ -128,12 +128,12 @@ impl Bound {
         Ok(Shared { socket: self.socket.try_clone()?, address, place, is_left: Arc::clone(&self.is_left) })
     }
 
-    /// Address as people write it.
+    /// Address as text.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Accepts a connection that does not block.
+    /// Accepts a connection as a non-blocking socket.
     pub(super) fn accept(&self) -> rustix::io::Result<OwnedFd> {
         accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
     }
@@ -151,14 +151,14 @@ impl Drop for Bound {
         if self.is_left.load(Ordering::Relaxed) {
             return;
         }
-        // Another file may have come to the path since.
+        // Another process may have created a file at the path, which must stay.
         if std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
             let _: io::Result<()> = std::fs::remove_file(path);
         }
     }
 }
 
-/// Removes the socket of a gateway that is gone.
+/// Removes the socket of a gateway that has ended.
 fn clear(path: &Path, listen: &Listen) -> Result<(), BindError> {
     let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {

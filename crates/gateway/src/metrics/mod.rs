@@ -1,13 +1,13 @@
 //! Metrics and health over HTTP: `/metrics`, `/healthz` and `/readyz`.
 //!
 //! ```text
-//!  workers ── counters ──▶ collector (rows, as `polder show` has them) ──▶ text ──▶ server ──▶ Prometheus
+//! workers ── counters ──▶ collector (rows, as in `polder show`) ──▶ text ──▶ server ──▶ Prometheus
 //! ```
 //!
-//! The collector's thread takes the gateway's lock for as long as `polder show` does; the server's thread has neither
-//! the gateway nor any right, and speaks to strangers. A worker meets neither of them. [`listen`] binds the socket before
-//! the process is confined, [`http`] reads requests and writes answers, and [`server`] is the thread. A number's metric is
-//! declared with the number, in its row of `show`.
+//! The collector's thread takes the gateway's lock as long as `polder show` does; the server's thread, which talks to
+//! untrusted clients, has no access to the gateway and no privileges. Neither thread shares anything with workers.
+//! [`listen`] binds the socket before the process is confined, [`http`] parses requests and builds answers, and [`server`]
+//! has the threads. Each metric is declared with its row of `show`.
 //!
 //! `docs/adr/0053-metrics-and-events.md` has the reasons.
 
@@ -27,11 +27,11 @@ use prometheus_client::registry::Registry;
 pub use rows::{GatewayState, Rows};
 use std::fmt;
 
-/// Prefix of all names.
+/// Prefix of all metric names.
 const PREFIX: &str = "polder";
 
 impl Rows {
-    /// The exposition in the text format of OpenMetrics 1.0.
+    /// The metrics in OpenMetrics 1.0 text format.
     pub fn expose(self) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(Exposed(self)));

@@ -1,8 +1,9 @@
-//! The server's thread: accepts, reads requests, answers; and the collector's thread, which reads the gateway.
+//! Metrics threads: the server accepts connections and answers, the collector reads the gateway.
 //!
-//! One thread polls all connections and no call of it blocks. Everything is bounded: connections, the length of a
-//! request, the time of a connection. One more connection takes the place of the oldest one, of one without a request
-//! first. All that ask while rows are collected get the same text, so that a thousand scrapes cost one collection.
+//! The server thread polls all connections without blocking. Everything is limited: connections, request
+//! length, time of a connection. A further connection replaces the oldest one, first one without a complete
+//! request. Requests that arrive during a collection get its result, so a thousand scrapes cost one
+//! collection.
 
 use super::Rows;
 use super::http::{self, Code, Method, OPENMETRICS, Page, Parsed};
@@ -20,29 +21,29 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Connections at the same time.
+/// Maximum number of connections.
 const MOST_CLIENTS: usize = 16;
-/// Time for which a connection exists at most.
+/// Maximum time of a connection.
 const PATIENCE: Nanos = Nanos::from_seconds(10);
-/// Time for which an answer of the gateway is waited for.
+/// Time limit for the collector's answer.
 const SILENCE: Nanos = Nanos::from_seconds(5);
-/// Time for which a collection is used again.
+/// Time for which a collection is reused.
 const FRESH: Nanos = Nanos::from_millis(100);
-/// Pause after the system had no descriptor for a connection.
+/// Pause in accepting after the system had no descriptor.
 const BACK_OFF: Nanos = Nanos::from_millis(250);
-/// Interval at which time limits are checked.
+/// Interval of the checks of time limits.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
-/// State of a gateway at one moment.
+/// State of a gateway at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Collected {
-    /// Rows of the exposition.
+    /// Rows of the metrics.
     pub rows: Rows,
-    /// Reasons why the gateway is not healthy, a sentence each.
+    /// Reasons why the gateway is unhealthy, a sentence each.
     pub unhealthy: Vec<String>,
 }
 
-/// Text that answers are made of.
+/// Texts that answers are built from.
 #[derive(Debug)]
 struct Texts {
     exposition: Arc<[u8]>,
@@ -51,17 +52,17 @@ struct Texts {
     at: Nanos,
 }
 
-/// Serves metrics. Dropping it ends its threads and takes the socket away.
+/// The metrics server. Dropping it ends its threads and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     stop: UnixStream,
     threads: Vec<Thread<()>>,
-    /// Kept until the threads have ended: the one that accepts may not remove a path.
+    /// Dropped after the threads have ended, because the confined server thread may not remove a path.
     _bound: Arc<Bound>,
 }
 
 impl Server {
-    /// Serves the connections to `bound`, with rows by `collect`.
+    /// Serves connections to `bound`, with rows from `collect`.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -98,7 +99,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server's thread sees the end of the other half, and the collector's that of the channel.
+        // The server thread sees the end of file, and the collector the closed channel.
         let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
         for thread in self.threads.drain(..) {
             if thread.join().is_none() {
@@ -133,7 +134,7 @@ impl<C: FnMut() -> Collected> Collector<C> {
     }
 }
 
-/// The server's side of the collector.
+/// The server thread's connection to the collector.
 struct Desk {
     ask: Sender<()>,
     told: Receiver<Texts>,
@@ -144,7 +145,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Takes what the collector has told.
+    /// Reads the collector's answers.
     fn hear(&mut self) {
         let _ = rustix::io::read(&self.rung, &mut [0; 16]);
         while let Ok(texts) = self.told.try_recv() {
@@ -152,18 +153,18 @@ impl Desk {
         }
     }
 
-    /// State of the gateway, if it is fresh; else it is asked for.
+    /// Texts of the gateway's state if they are fresh; otherwise asks the collector.
     fn state(&mut self, now: Nanos) -> Option<&Texts> {
         let is_fresh = self.latest.as_ref().is_some_and(|texts| now.since(texts.at) < FRESH);
         if !is_fresh && !self.is_asked {
-            // A collector that is lost is silent, and its clients are told so.
+            // If the collector is lost, clients get an error after the time limit.
             let _ = self.ask.send(());
             (self.is_asked, self.asked_at) = (true, now);
         }
         self.latest.as_ref().filter(|_| is_fresh)
     }
 
-    /// True if the gateway has not answered for too long.
+    /// True if the collector has not answered in time.
     fn is_silent(&self, now: Nanos) -> bool {
         self.is_asked && now.since(self.asked_at) >= SILENCE
     }
@@ -175,7 +176,7 @@ struct Service {
     clock: Clock,
     desk: Desk,
     clients: Vec<Client>,
-    /// Time at which the system last had no descriptor for a connection.
+    /// Time at which the system had no descriptor for a connection.
     refused_at: Option<Nanos>,
 }
 
@@ -188,13 +189,13 @@ struct Client {
 
 /// Progress of a connection.
 enum Step {
-    /// Its request, as far as it has come.
+    /// Reads the request; has the bytes so far.
     Reads(Vec<u8>),
-    /// It waits for the gateway.
+    /// Waits for the collector.
     Waits(Page, Method),
-    /// Its answer, and what has been sent of it.
+    /// Sends the answer; `sent` bytes are sent.
     Writes { head: Vec<u8>, body: Arc<[u8]>, sent: usize },
-    /// Its answer is sent; bytes that it still sends are dropped, lest a reset overtake the answer.
+    /// The answer is sent; further bytes of the client are discarded, so that no reset overtakes the answer.
     Drains,
 }
 
@@ -231,7 +232,7 @@ impl Service {
         if accepts {
             files.push(PollFd::new(&*self.bound, PollFlags::IN));
         }
-        // Nothing is due by time while there is no client.
+        // No time limit is needed without clients.
         let limit = (!self.clients.is_empty() || !accepts).then_some(LOOK);
         if let Err(errno) = poll(&mut files, limit.as_ref())
             && errno != Errno::INTR
@@ -245,7 +246,7 @@ impl Service {
         (!is_stopped).then(|| (accepts, ready.split_off(2)))
     }
 
-    /// Accepts one connection: the next turn takes the next.
+    /// Accepts one connection each turn.
     fn accept(&mut self, now: Nanos) {
         let socket = match self.bound.accept() {
             Ok(socket) => socket,
@@ -270,7 +271,7 @@ impl Client {
     fn interest(&self) -> PollFlags {
         match self.step {
             Step::Reads(_) | Step::Drains => PollFlags::IN,
-            // The end of a client is seen without asking.
+            // poll(2) reports a closed connection without being asked.
             Step::Waits(..) => PollFlags::empty(),
             Step::Writes { .. } => PollFlags::OUT,
         }
@@ -285,7 +286,7 @@ impl Client {
                 self.answer(*page, *method, now, desk);
                 Ok(Fate::GoesOn)
             }
-            // Only the end of a waiting client makes it ready.
+            // A waiting client only becomes ready when it closes.
             Step::Waits(..) => Ok(Fate::Ends),
             Step::Reads(_) | Step::Writes { .. } | Step::Drains if !ready => Ok(Fate::GoesOn),
             Step::Reads(_) => self.read(now, desk),
@@ -317,7 +318,7 @@ impl Client {
         Ok(Fate::GoesOn)
     }
 
-    /// Answers by the state of the gateway, or waits for it.
+    /// Answers from the gateway's state, or waits for the collector.
     fn answer(&mut self, page: Page, method: Method, now: Nanos, desk: &mut Desk) {
         if desk.is_silent(now) {
             let body = format!("the gateway has not answered for {} s\n", SILENCE.0 / Nanos::SECOND.0);

@@ -1,4 +1,4 @@
-//! Messages of a gateway at its start and at its end, in the log.
+//! Log messages at the start and the end of a gateway.
 
 use super::gateway::{Gateway, PortState};
 use super::show::uptime;
@@ -8,7 +8,7 @@ use crate::show::look::{duration, grouped};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
 
-/// One line for each port, tunnel and bridge, and one that says that it runs.
+/// Logs one line for each port, tunnel and bridge, and one when the gateway runs.
 pub(super) fn announce(gateway: &Gateway, took: Nanos) {
     let configuration = &gateway.configuration;
     if let Some(before) = &gateway.before {
@@ -39,7 +39,7 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
     gateway.events.note_silently(EventKind::Started { gateway: configuration.gateway.name.clone(), version });
 }
 
-/// One line about a port that is open, and one for each finding about it that is to be mended.
+/// Logs one line for an open port, and one for each of its findings that needs a remedy.
 pub(super) fn announce_port(state: &PortState, events: &Events) {
     let name = &state.configuration.name;
     let device = state.configuration.device.name();
@@ -60,7 +60,7 @@ pub(super) fn announce_port(state: &PortState, events: &Events) {
     }
 }
 
-/// The totals, and whether every packet is accounted for. For a gateway that has stopped.
+/// Logs the totals of a stopped gateway, and whether every packet is accounted for.
 pub(super) fn farewell(gateway: &Gateway) {
     let accounts = gateway.accounts();
     let queues = gateway.queue_counters();

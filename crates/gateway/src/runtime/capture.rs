@@ -1,4 +1,4 @@
-//! Captures of a running gateway: taps in all workers, and a thread for each that writes the file.
+//! Captures of a running gateway: a tap in each worker, and one thread for each capture that writes the file.
 
 use super::copies::CopyReader;
 use super::gateway::Gateway;
@@ -21,24 +21,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Captures at the same time.
+/// Maximum number of concurrent captures.
 const MOST: usize = 8;
-/// Memory between one worker and the file, in bytes.
+/// Size of the buffer between one worker and the capture's thread, in bytes.
 const MEMORY: usize = 4 << 20;
-/// Most bytes of a packet that are captured.
+/// Maximum number of captured bytes of a packet: 65,535 with an Ethernet header and a tag.
 const LONGEST: u32 = 65_535 + 18;
-/// Time for which the writer waits when nothing has come.
+/// Time for which the writer sleeps when the taps are empty.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// The same where copies wake it, and nothing else comes.
+/// Time for which the writer of a capture without taps sleeps; copies wake it earlier.
 const LONG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Time for which workers are given to take a tap, and to let go of it: each does so between two batches.
+/// Time limit for workers to install or remove a tap, which they do between two batches.
 const PATIENCE: Nanos = Nanos::from_seconds(2);
-/// Time for which a reader that does not read holds up the end of its capture.
+/// Time after which a blocked write checks whether the capture is ending.
 const WRITE_PATIENCE: Duration = Duration::from_millis(250);
-/// Interval at which this is polled.
+/// Interval at which the workers' taps are polled for begin and end.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// All captures.
+/// All running captures.
 #[derive(Default)]
 pub(super) struct Captures {
     running: Mutex<Vec<Running>>,
@@ -52,7 +52,7 @@ struct Running {
     thread: Thread<()>,
 }
 
-/// The way to a reader that may pause as long as it likes, until the gateway ends.
+/// Stream to a client that may stop reading for any time until the gateway ends.
 struct Patient {
     stream: UnixStream,
     is_ending: Arc<AtomicBool>,
@@ -82,39 +82,39 @@ impl io::Write for Patient {
     }
 }
 
-/// Writer of a capture, and its client.
+/// Writer of one capture, with its client.
 struct Writer {
     gateway: SharedGateway,
     capture: u64,
     readers: Vec<TapReader>,
-    /// Of a port whose packets the kernel carries.
+    /// Copies of the packets of a port whose packets the kernel forwards.
     copies: Option<CopyReader>,
-    /// True if packets come from workers.
+    /// True if the workers have taps for this capture.
     has_taps: bool,
     file: BufWriter<Patient>,
-    /// From the gateway's clock to the time since 1970.
+    /// Difference between the gateway's clock and Unix time, in nanoseconds.
     offset: u64,
-    /// Most bytes of a packet.
+    /// Maximum number of captured bytes of a packet.
     longest: u32,
     left: u64,
 }
 
 impl Captures {
-    /// Begins a capture, or says on `stream` why not.
+    /// Starts a capture, or sends the reason for refusing it to `stream`.
     pub(super) fn begin(&self, gateway: &SharedGateway, request: &CaptureRequest, mut stream: UnixStream) {
         if let Err(refusal) = self.try_begin(gateway, request, &stream) {
-            // The client may have gone; then there is nobody to tell.
+            // The client may have closed the stream.
             let _: io::Result<()> = say(&mut stream, Answer::Error(refusal));
         }
     }
 
-    /// Ends captures whose thread was lost: workers let go of their taps, and whoever reads sees the end.
+    /// Ends captures whose thread was lost: removes their taps and closes the client's stream.
     pub(super) fn look(&self, gateway: &SharedGateway) {
-        // While one begins there is time later.
+        // A capture is being started; the next call does this.
         let Ok(mut running) = self.running.try_lock() else { return };
         for Running { capture, stream, .. } in running.extract_if(.., |it| it.thread.status().is_lost()) {
             lock(gateway).untap(capture);
-            // A reader that is gone needs no end.
+            // The client may have closed the stream already.
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -193,7 +193,7 @@ impl Drop for Captures {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
         for Running { stream, is_ending, thread, .. } in running.drain(..) {
             is_ending.store(true, Ordering::Relaxed);
-            // The thread sees the end, as if who asked had enough.
+            // The thread sees an end of file, as if the client had ended the capture.
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Read);
             if thread.join().is_none() {
                 tracing::error!("a capture's thread was lost");
@@ -217,7 +217,7 @@ fn say(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Puts a tap into every worker.
+/// Puts a tap into every worker and returns the readers.
 fn begin_taps(gateway: &Gateway, options: &TapOptions) -> Vec<TapReader> {
     let begin = |worker: usize| {
         let worker_number = u16::try_from(worker).unwrap_or(u16::MAX);
@@ -229,9 +229,9 @@ fn begin_taps(gateway: &Gateway, options: &TapOptions) -> Vec<TapReader> {
 }
 
 impl Writer {
-    /// Writes packets until there are enough, or the client is gone.
+    /// Writes packets until the requested number is reached or the client closes its side.
     fn run(&mut self, interface: &str) -> io::Result<()> {
-        // A reader that has the beginning of the file knows that all workers capture.
+        // A client that has read the file's header may rely on every worker capturing.
         self.wait_for_workers(TapReader::has_begun);
         pcapng::begin(&mut self.file, interface, self.longest)?;
         self.file.flush()?;
@@ -239,7 +239,7 @@ impl Writer {
             if self.drain()? > 0 {
                 continue;
             }
-            // Live: whoever looks at it sees it as soon as there is time.
+            // Flushed at once, so that a live viewer sees packets without delay.
             self.file.flush()?;
             let is_over = self.copies.as_ref().is_some_and(CopyReader::has_ended);
             if is_over || self.has_ended()? || self.readers.iter().all(TapReader::has_ended) {
@@ -257,7 +257,7 @@ impl Writer {
         self.file.flush()
     }
 
-    /// Waits until that holds for all workers, or one of them has been away for long.
+    /// Waits until `holds` is true for all workers, at most [`PATIENCE`].
     fn wait_for_workers(&self, holds: impl Fn(&TapReader) -> bool) {
         let clock = Clock::start();
         while !self.readers.iter().all(&holds) && clock.elapsed() < PATIENCE {
@@ -275,7 +275,7 @@ impl Writer {
         totals
     }
 
-    /// Writes waiting packets. Returns their number.
+    /// Writes queued packets. Returns their number.
     fn drain(&mut self) -> io::Result<usize> {
         let Self { readers, copies, file, offset, left, .. } = self;
         let mut is_enough = || {
@@ -299,7 +299,7 @@ impl Writer {
         Ok(count)
     }
 
-    /// Waits a little; says whether the one who asked has shut down his side.
+    /// Waits briefly; returns true if the client has shut down its side.
     fn has_ended(&self) -> io::Result<bool> {
         let mut stream = &self.file.get_ref().stream;
         let mut files = vec![PollFd::new(&stream, PollFlags::IN)];
@@ -308,7 +308,7 @@ impl Writer {
         if files[0].revents().is_empty() {
             return Ok(false);
         }
-        // Nobody has anything to say; the end is what is read.
+        // The client sends nothing: readable means end of file.
         Ok(stream.read(&mut [0; 16])? == 0)
     }
 
@@ -339,7 +339,7 @@ fn write_copy(file: &mut impl io::Write, copy: &Copy<'_>) -> io::Result<()> {
     pcapng::packet(file, &PacketBlock { at, length, bytes, way: Some(way), comment })
 }
 
-/// Comment on a packet: its place, drop reason and length.
+/// Comment on a packet: capture point, drop reason, worker and queue.
 fn comment(seen: &CapturedPacket) -> String {
     let mut comment = match seen.place {
         CapturePoint::Rx => "rx".to_owned(),
@@ -356,7 +356,7 @@ fn comment(seen: &CapturedPacket) -> String {
     comment
 }
 
-/// Nanoseconds.
+/// Unix time in nanoseconds.
 fn since_1970() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

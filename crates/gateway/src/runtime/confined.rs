@@ -1,10 +1,10 @@
-//! Confinement of the gateway's threads, as the kernel reports it.
+//! Capabilities and seccomp mode of the gateway's threads, as the kernel reports them.
 
 use crate::sandbox;
 use crate::show::workers::ConfinedRow;
 use std::collections::HashMap;
 
-/// The threads whose names begin with `prefix`, by name; without those that the system does not tell.
+/// Threads whose names begin with `prefix`, by name; threads that /proc does not show are left out.
 pub(super) fn threads(prefix: &str) -> HashMap<String, ConfinedRow> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
@@ -15,6 +15,8 @@ pub(super) fn threads(prefix: &str) -> HashMap<String, ConfinedRow> {
     rows.collect()
 }
 
+/// Reads one thread's status.
+///
 /// Source: Linux, Documentation/filesystems/proc.rst, `/proc/PID/status`. Landlock has no line there.
 fn row(text: &str) -> ConfinedRow {
     /// `SECCOMP_MODE_FILTER`.

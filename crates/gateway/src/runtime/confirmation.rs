@@ -1,52 +1,53 @@
-//! A change that is taken back by itself unless it is confirmed in time.
+//! Configuration changes that are rolled back unless they are confirmed in time.
 //!
-//! One change waits at a time. A further reload with a time of its own leaves the way back where it was: at the
-//! configuration that was last confirmed.
+//! At most one change is pending. A further reload with a time limit keeps the roll-back target, which is the
+//! configuration that was confirmed last.
 
 use crate::config::model::Configuration;
 use polder_datapath::units::Nanos;
 
-/// The change that waits to be confirmed, if one does.
+/// The pending change, if any.
 #[derive(Debug, Default)]
 pub(super) struct Confirmation {
     pending: Option<Pending>,
-    /// Time at which the last change was taken back.
+    /// Time of the last roll-back.
     taken_back_at: Option<Nanos>,
 }
 
-/// A change that waits to be confirmed.
+/// A change that needs confirmation.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
-    /// Time at which it is taken back.
+    /// Time at which the change is rolled back.
     pub(super) until: Nanos,
-    /// Effect of taking it back.
+    /// Effect of the roll-back.
     pub(super) back: Back,
-    /// Interfaces that the change would leave closed, and that were open before.
+    /// Interfaces that were open and that the change would close when the gateway ends.
     pub(super) closed: Vec<String>,
 }
 
-/// Effect of taking a change back.
+/// Effect of a roll-back.
 #[derive(Clone, Debug)]
 pub(super) enum Back {
-    /// This configuration is in force again.
+    /// Applies this configuration again.
     To(Box<Configuration>),
-    /// The gateway ends: it was started for a time.
+    /// Ends the gateway: the start itself was not confirmed.
     End,
 }
 
 /// Result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Confirmed {
-    /// In time; with as much time left.
+    /// Confirmed in time, with this much time left.
     InTime(Nanos),
-    /// The change was taken back, as long ago.
+    /// The change was rolled back this long ago.
     Late(Nanos),
-    /// Nothing waits.
+    /// No change was pending.
     Nothing,
 }
 
 impl Confirmation {
-    /// Makes a change wait. One that waits already keeps its way back, and has the new time.
+    /// Makes a change pending. A change that is pending already keeps its roll-back target and takes the new
+    /// time.
     pub(super) fn wait(&mut self, new: Pending) {
         self.taken_back_at = None;
         match &mut self.pending {
@@ -58,12 +59,12 @@ impl Confirmation {
         }
     }
 
-    /// The change that waits.
+    /// The pending change.
     pub(super) fn pending(&self) -> Option<&Pending> {
         self.pending.as_ref()
     }
 
-    /// Confirms the change that waits.
+    /// Confirms the pending change.
     pub(super) fn confirm(&mut self, now: Nanos) -> Confirmed {
         if let Some(pending) = self.pending.take() {
             return Confirmed::InTime(pending.until.since(now));
@@ -71,14 +72,14 @@ impl Confirmation {
         self.taken_back_at.map_or(Confirmed::Nothing, |at| Confirmed::Late(now.since(at)))
     }
 
-    /// Gives the change out that is due to be taken back.
+    /// Takes the pending change out if its time has expired.
     pub(super) fn due(&mut self, now: Nanos) -> Option<Pending> {
         let due = self.pending.take_if(|pending| pending.until <= now)?;
         self.taken_back_at = Some(now);
         Some(due)
     }
 
-    /// Time until something is due.
+    /// Time until the pending change expires; the maximum if none is pending.
     pub(super) fn pause(&self, now: Nanos) -> Nanos {
         self.pending.as_ref().map_or(Nanos(u64::MAX), |pending| pending.until.since(now))
     }

@@ -1,4 +1,4 @@
-//! Copies of the packets of a port that the kernel carries, on their way into the file of a capture.
+//! Copies of the packets that the kernel forwards by a port, written to a capture's file.
 
 use crate::capture::pcapng::Totals;
 use polder_devices::skb::{Copies, Copy};
@@ -6,13 +6,13 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Copies taken at a time: drops of stages are to come into the file, too.
+/// Maximum number of copies for each call, so that drops of stages also reach the file.
 const MOST: usize = 512;
 
-/// Reader of copies.
+/// Reader of a port's packet copies.
 pub(super) struct CopyReader {
     copies: Copies,
-    /// From the monotonic clock to the time since 1970, in nanoseconds.
+    /// Difference between the monotonic clock and Unix time, in nanoseconds.
     offset: u64,
     read: u64,
     has_ended: bool,
@@ -24,7 +24,7 @@ impl CopyReader {
         Self { copies, offset, read: 0, has_ended: false }
     }
 
-    /// Hands copies to `take`, with their time since 1970. Returns their number.
+    /// Passes copies to `take`, with Unix timestamps. Returns their number.
     ///
     /// # Errors
     /// The first error of `take`.
@@ -45,12 +45,12 @@ impl CopyReader {
         Ok(MOST)
     }
 
-    /// True if no copies come any more: the interface was switched off or is gone.
+    /// True if no more copies follow: the interface is down or was removed.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Has no more copies made.
+    /// Stops the copying.
     pub(super) fn stop(&mut self) {
         self.copies.stop();
     }

@@ -1,4 +1,4 @@
-//! Opening the devices of ports, and devices that are not there yet.
+//! Opening of ports' devices, including devices that appear later.
 
 use super::preflight;
 use super::upgrade::{Inheritance, SteppedBack};
@@ -9,26 +9,26 @@ use polder_buffers::{PortId, Region};
 use polder_devices::skb::connections::ConnectionTable;
 use std::sync::Arc;
 
-/// Opens the device of a port.
+/// Function that opens the device of a port.
 pub type Opener = Box<dyn Fn(&Port, &Configuration, &Region) -> Result<OpenPort> + Send>;
 
-/// Checks whether the device of a port can be opened, and touches nothing.
+/// Function that checks whether the device of a port can be opened, without changing anything.
 type Prober = fn(&Port, &Configuration) -> Result<Vec<String>>;
 
-/// Locks the interfaces of ports for as long as the result lives.
+/// Function that locks the interfaces of ports until the result is dropped.
 type Locker = fn(&[&Port], &Configuration) -> Result<Vec<InterfaceLock>>;
 
-/// Source of devices.
+/// The functions that open devices.
 pub(super) struct Devices {
-    /// Opens one.
+    /// Opens a device.
     pub(super) open: Opener,
-    /// Checks for obstacles to that; returns warnings that are no obstacle.
+    /// Checks for obstacles to opening a device; returns warnings.
     pub(super) probe: Prober,
     /// Locks the interfaces of ports before they are opened.
     lock: Locker,
-    /// TAP for the next port.
+    /// Prepared TAP for the next port.
     spares: Spares,
-    /// Gateway whose ports are gone on with.
+    /// Gateway whose open devices this process takes over.
     inheritance: Option<Arc<Inheritance>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Devices {
 pub(super) enum Opening {
     /// The port is open.
     Open(OpenPort),
-    /// Its device is not there; it is opened when it comes.
+    /// The device is missing; the port opens when the device appears.
     Waiting {
         /// The port.
         id: PortId,
@@ -46,7 +46,7 @@ pub(super) enum Opening {
 }
 
 impl Devices {
-    /// The devices of this machine.
+    /// Devices that this process opens itself.
     pub(super) fn of_machine() -> Self {
         let spares = Spares::default();
         let ready = spares.clone();
@@ -55,7 +55,7 @@ impl Devices {
         Self { open, probe: preflight::probe, lock: lock_all, spares, inheritance: None }
     }
 
-    /// The devices of this machine, with those that another process has open.
+    /// Devices of this machine, where devices of the predecessor process are adopted.
     pub(super) fn inherited(inheritance: &Arc<Inheritance>) -> Self {
         let (parts, spares) = (Arc::clone(inheritance), Spares::default());
         let ready = spares.clone();
@@ -67,32 +67,32 @@ impl Devices {
         Self { open, probe: preflight::probe, lock: lock_all, spares, inheritance }
     }
 
-    /// Devices that are opened in another way, and that nothing is known of before.
+    /// Devices opened by the caller's function, without probing and locking.
     pub(super) fn opened_by(open: Opener) -> Self {
         let spares = Spares::default();
         Self { open, probe: |_, _| Ok(Vec::new()), lock: |_, _| Ok(Vec::new()), spares, inheritance: None }
     }
 
-    /// Table of the connections that ports carry; `None` if no port does.
+    /// Table of the connections that ports carry; `None` if no port carries connections.
     pub(super) fn connections(&self) -> Option<Arc<ConnectionTable>> {
         self.spares.connections()
     }
 
-    /// Prepares for a port that may come after those that a command has added.
+    /// Prepares a TAP for a port that may be added later.
     pub(super) fn prepare(&self, region: &Region) {
         self.spares.prepare(region);
     }
 
-    /// Lets others have the CPU first while devices are opened, where another process still forwards.
+    /// Lowers this thread's priority while devices are opened and the predecessor still forwards.
     pub(super) fn step_back(&self) -> Option<SteppedBack> {
         self.inheritance.as_ref().and_then(|inheritance| inheritance.step_back())
     }
 
-    /// Locks the interfaces of `ports` for as long as the result lives: each open port has its own after that. The locks of a
-    /// gateway that is gone on with come with its state.
+    /// Locks the interfaces of `ports` until the result is dropped; open ports hold locks of their own. A
+    /// gateway that takes over inherits its predecessor's locks.
     ///
     /// # Errors
-    /// When another gateway has one of them.
+    /// When another gateway holds one of the locks.
     pub(super) fn lock<'a>(
         &self,
         ports: impl IntoIterator<Item = &'a Port>,
@@ -104,10 +104,10 @@ impl Devices {
         (self.lock)(&ports.into_iter().collect::<Vec<_>>(), configuration)
     }
 
-    /// Opens the device of `port`, unless it is not there, or is the punt path, without which the others can do.
+    /// Opens the device of `port`. A port without a device waits, and so does the punt path if it fails.
     ///
     /// # Errors
-    /// When it is there, and cannot be opened.
+    /// When the device exists and cannot be opened.
     pub(super) fn open_or_wait(
         &self,
         port: &Port,

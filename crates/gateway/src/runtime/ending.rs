@@ -1,11 +1,10 @@
-//! The end of a gateway that has lost a thread without which it cannot go on.
+//! The end of a gateway that has lost a vital thread.
 //!
-//! 1. The first thread of the process is told: it ends the process by SIGKILL if the rest takes too long.
-//! 2. What has happened is written down, beside the control socket and for the service manager.
-//! 3. Interfaces go back to the kernel, as `on_exit` says; workers that are left end in order.
-//! 4. The process ends with code 3.
+//! 1. The first thread of the process is told: it sends SIGKILL if the other steps take too long. 2. The
+//!   reason is written to a file beside the control socket and sent to the service manager. 3. Interfaces go
+//!   back to the kernel, as `on_exit` says; remaining workers stop. 4. The process exits with code 3.
 //!
-//! The lost thread may have died with any lock in its hands, so nothing here waits for one without a limit.
+//! The lost thread may hold any lock, so every wait for a lock has a time limit.
 
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
@@ -18,18 +17,19 @@ use std::time::Duration;
 
 /// Exit code of a gateway that has lost a thread.
 pub const LOST: u8 = 3;
-/// Time that the whole end may take.
+/// Time limit of the whole end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// Time for which the gateway's lock is waited for, in steps of [`STEP`].
+/// Time limit for taking the gateway's lock, tried every [`STEP`].
 const LOCK: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(1);
-/// Time for which workers are given to send their queued packets.
+/// Time limit for workers to send their queued packets.
 const WORKERS: Duration = Duration::from_millis(300);
 
-/// Gateway and socket to end; each is known as soon as it is there.
+/// Gateway and control socket to end; each is set once it exists.
 #[derive(Default)]
 pub(super) struct Ending {
-    /// Not held: an orderly end drops the gateway, which puts back what its ports have changed.
+    /// A weak reference: an orderly end drops the gateway, which restores the settings that its ports have
+    /// changed.
     pub(super) gateway: OnceLock<WeakGateway>,
     pub(super) socket: OnceLock<Place>,
 }
@@ -45,12 +45,12 @@ impl Ending {
         }
         let status = format!("ended: {lost}");
         Manager::tell_any(&[NotifyState::Stopping, NotifyState::Status(&status)]);
-        // Kept until the process ends: nobody changes anything any more.
+        // Kept until the process ends, so that no other thread changes the gateway.
         let gateway = self.gateway.get().and_then(WeakGateway::upgrade);
         let mut locked = gateway.as_ref().map(lock_soon);
         match &mut locked {
             Some(Some(gateway)) => gateway.abandon(WORKERS),
-            // The end of the process takes the programs from the interfaces.
+            // The process exit detaches the programs from the interfaces.
             Some(None) => {
                 tracing::error!("the lost thread has the gateway's lock; the process ends as it is")
             }
@@ -63,7 +63,7 @@ impl Ending {
     }
 }
 
-/// The gateway's lock, unless it is held for too long.
+/// The gateway's lock; `None` if another thread holds it too long.
 fn lock_soon(gateway: &SharedGateway) -> Option<MutexGuard<'_, Gateway>> {
     for _ in 0..LOCK.as_millis() {
         match gateway.try_lock() {

@@ -1,7 +1,9 @@
-//! Events that are found by comparison: drops, stations, neighbours, routes, tunnels, modes of workers, connections without room.
+//! Events that are found by comparison: drops, stations, neighbours, routes, tunnels, worker modes, refused
+//! connections.
 //!
-//! Once a second the control thread compares what it sees with what it saw. Tables are walked only when their own
-//! counters say that they have changed, and a second names a bounded number of stations and neighbours.
+//! Once a second the control thread compares the gateway's state with the previous second's. Tables are
+//! walked only when their change counters differ, and each second reports a bounded number of stations and
+//! neighbours.
 
 use super::accounts::drops;
 use super::gateway::Gateway;
@@ -18,11 +20,11 @@ use std::collections::HashMap;
 
 /// Interval of the comparisons.
 const LOOK: Nanos = Nanos::SECOND;
-/// Time without a drop after which drops have ended.
+/// Time without a drop after which a drop period ends.
 const QUIET: Nanos = Nanos::from_seconds(60);
-/// Stations, and neighbours, that one second names at most.
+/// Maximum number of stations, and of neighbours, reported each second.
 const NAMED: usize = 32;
-/// Largest forwarding database whose stations are compared; of a larger one they are counted.
+/// Largest forwarding database whose stations are compared; changes of a larger one are only counted.
 const WALKED: u32 = 65_536;
 
 /// State of the gateway at the last comparison.
@@ -30,41 +32,43 @@ const WALKED: u32 = 65_536;
 pub(super) struct EventWatch {
     looked_at: Nanos,
     drops: HashMap<&'static str, Dropping>,
-    /// Addresses learned and moved, by all bridges.
+    /// Learned and moved addresses, summed over all bridges.
     learning: (u64, u64),
     stations: HashMap<String, HashMap<(u16, MacAddress), PortId>>,
-    /// Frames with a source that cannot be right, by worker: own addresses, and what came back.
+    /// By worker: counts of frames with another member's source address, and of frames that came back in a
+    /// loop.
     offences: Vec<[u64; 2]>,
-    /// When it was told of such a frame, by the event's text.
+    /// Time of the last report of such a frame, by the event's text.
     told: HashMap<String, Nanos>,
     neighbours: HashMap<(String, String), Option<MacAddress>>,
     route_changes: u64,
     settled: Option<bool>,
     tunnels: HashMap<String, &'static str>,
     modes: Vec<u64>,
-    /// Connections that found the table full, that were too many of a source address, and times that events were lost.
+    /// Counts of connections refused because the table was full or a source address had too many, and of lost
+    /// events.
     connections: [u64; 3],
-    /// When it was told that connections find no room.
+    /// Time of the last report of refused connections.
     refused_at: Option<Nanos>,
 }
 
-/// Drops for one reason.
+/// A drop period: drops for one reason without a pause.
 #[derive(Clone, Copy, Debug, Default)]
 struct Dropping {
-    /// Packets at the last comparison.
+    /// Drop count at the last comparison.
     seen: u64,
-    /// Packets before they began, and the time of that; none while there are none.
+    /// Drop count and time at the beginning of the period; `None` outside of a period.
     began: Option<(u64, Nanos)>,
     last: Nanos,
 }
 
 impl EventWatch {
-    /// True if it is time to compare.
+    /// True if the next comparison is due.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now.since(self.looked_at) >= LOOK
     }
 
-    /// Compares, and takes note of what is different.
+    /// Compares the state with the previous one, and records the differences as events.
     pub(super) fn look(&mut self, gateway: &Gateway, now: Nanos) {
         self.looked_at = now;
         let events = &gateway.events;
@@ -111,8 +115,8 @@ impl EventWatch {
         }
     }
 
-    /// Tells of the last frame of each worker with the address of another member, and of the last one that came back:
-    /// of the same port and address once a minute.
+    /// Reports each worker's last frame with another member's source address, and the last looped frame: at
+    /// most once a minute for a port and address.
     fn look_at_offences(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
         self.told.retain(|_, told| now.since(*told) < QUIET);
         let mut counts = Vec::new();
@@ -133,7 +137,7 @@ impl EventWatch {
         self.offences = counts;
     }
 
-    /// Tells of an event that has not been told of late.
+    /// Reports an event unless the same text was reported in the last minute.
     fn tell_once(&mut self, event: EventKind, now: Nanos, events: &Events) {
         let text = event.text();
         if !self.told.contains_key(&text) && self.told.len() < NAMED {
@@ -163,7 +167,7 @@ impl EventWatch {
         let gone = gone.map(|((port, address), _)| (port.clone(), address.clone(), None));
         for (port, address, mac) in changed.chain(gone).take(NAMED) {
             let known = self.neighbours.get(&(port.clone(), address.clone())).copied().flatten();
-            // One that is asked for, and was not known before, is no news.
+            // A new entry without an address yet is not reported.
             if mac.is_some() || known.is_some() {
                 events.note(EventKind::Neighbour { port, address, mac: mac.map(|mac| mac.to_string()) });
             }
@@ -173,7 +177,7 @@ impl EventWatch {
 
     fn look_at_tunnels(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
         let mut states = HashMap::new();
-        // What is found out of tunnels that are watched is told as it happens.
+        // Changes of tunnels with keepalives are reported when they happen.
         for tunnel in gateway.configuration.tunnels.iter().filter(|tunnel| !tunnel.is_watched()) {
             let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
             let state = gateway.lasting.tunnels.get(&tunnel.name);
@@ -181,7 +185,7 @@ impl EventWatch {
             let silent = state.and_then(|state| state.last_received()).map(|heard| now.since(heard).0);
             let (word, up) = state_of_tunnel(port.is_some_and(|port| port.open), has_next_hop, None, silent);
             let before = self.tunnels.get(&tunnel.name).copied();
-            // A tunnel that begins is silent at first.
+            // A new tunnel has received nothing yet.
             if before != Some(word) && (before.is_some() || word == "up") {
                 let tunnel = tunnel.name.clone();
                 events.note(EventKind::Tunnel { tunnel, state: word.to_owned(), up });
@@ -191,7 +195,7 @@ impl EventWatch {
         self.tunnels = states;
     }
 
-    /// Tells of connections that find no room, and of lost events, once a minute each.
+    /// Reports refused connections and lost events, each at most once a minute.
     fn look_at_connections(&mut self, gateway: &Gateway, now: Nanos, events: &Events) {
         let Some((_, known)) = gateway.connections() else { return };
         let counters = known.lock().totals().decisions;
@@ -231,14 +235,14 @@ fn hairpin_loop(gateway: &Gateway, (port, address): (PortId, MacAddress)) -> Opt
     Some(EventKind::HairpinLoop { bridge, port, address: address.to_string() })
 }
 
-/// Names of a member and of its bridge.
+/// Names of a bridge member and of its bridge.
 fn bridge_and_port(gateway: &Gateway, port: PortId) -> Option<(String, String)> {
     let bridge = gateway.configuration.bridge_of(port)?;
     Some((bridge.name.clone(), gateway.configuration.name_of(port)?.to_owned()))
 }
 
 impl Dropping {
-    /// Compares the counter of a reason with what it was.
+    /// Compares a reason's drop count with the previous one.
     fn look(&mut self, (reason, stage): (&str, &str), packets: u64, now: Nanos) -> Option<EventKind> {
         let before = std::mem::replace(&mut self.seen, packets);
         let (reason, stage) = (reason.to_owned(), stage.to_owned());
@@ -261,7 +265,7 @@ impl Dropping {
     }
 }
 
-/// Stations that are new or on another port, and the number of those that are too many to name.
+/// Events for stations that are new or have moved, and for the number beyond the limit.
 fn compare_stations(
     bridge: &Bridge,
     fdb: &Fdb,

@@ -1,4 +1,4 @@
-//! Rules of the configuration in the datapath's form, and their counts.
+//! The configuration's filter rules in the datapath's form, and their counters.
 
 use crate::config::filters::Filter;
 use crate::config::model::{Configuration, MemberVlan, OnExit};
@@ -9,7 +9,7 @@ use polder_datapath::filter::{Filters, RuleCounts, Size};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Counters of rules. A rule that stays over a reload, by its name or word by word, keeps its count.
+/// Counters of rules. A rule that a reload keeps, by name or with the same text, keeps its count.
 #[derive(Debug, Default)]
 pub struct FilterSlots {
     counts: RuleCounts,
@@ -23,15 +23,16 @@ pub struct FilterSlots {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     number: u32,
-    /// Count of an earlier rule in that counter, less what another process has counted for this one.
+    /// Counter value that is subtracted: the count of an earlier rule in this slot, less the predecessor
+    /// process's count for this rule.
     before: (u64, u64),
 }
 
 impl FilterSlots {
-    /// The rules of a configuration.
+    /// Converts the rules of a configuration.
     ///
     /// # Errors
-    /// When they are too many, which a checked configuration's are not.
+    /// When there are too many rules; a checked configuration has fewer.
     pub(super) fn filters(&mut self, configuration: &Configuration) -> Result<Filters> {
         if configuration.filters.is_empty() {
             self.size = Size::default();
@@ -59,7 +60,7 @@ impl FilterSlots {
         number
     }
 
-    /// Forgets the rules that `configuration` does not have.
+    /// Frees the counters of rules that `configuration` does not have.
     pub(super) fn retain(&mut self, configuration: &Configuration) {
         let identities = identities(configuration);
         let known = identities.iter().map(String::as_str).collect::<std::collections::HashSet<_>>();
@@ -82,7 +83,7 @@ impl FilterSlots {
         self.slots.iter().map(|(identity, slot)| (identity.clone(), total(slot))).collect()
     }
 
-    /// Goes on with what another process has counted.
+    /// Adds the counts of the predecessor process.
     pub(super) fn resume(&mut self, totals: &BTreeMap<String, (u64, u64)>) {
         for (identity, (packets, bytes)) in totals {
             let Some(slot) = self.slots.get_mut(identity) else { continue };
@@ -90,7 +91,7 @@ impl FilterSlots {
         }
     }
 
-    /// Counts of the rules of `configuration`.
+    /// Rows of the rules of `configuration`, with their counts.
     pub(super) fn show(&self, configuration: &Configuration, workers: &[Arc<WorkerCounters>]) -> Shown {
         let row = |((number, filter), identity): ((usize, &Filter), String)| {
             let slot = self.slots.get(&identity);
@@ -126,7 +127,7 @@ fn conditions(filter: &Filter, configuration: &Configuration) -> BTreeMap<String
     given.map(|(key, value)| (key.to_owned(), value.replace('"', ""))).collect()
 }
 
-/// Identity of each rule: its name, or its text and the number of equal rules before it.
+/// Identity of each rule: its name, or its text with the number of equal rules before it.
 fn identities(configuration: &Configuration) -> Vec<String> {
     let mut seen = HashMap::<String, usize>::new();
     let identity = |filter: &Filter| {
@@ -138,7 +139,7 @@ fn identities(configuration: &Configuration) -> Vec<String> {
     configuration.filters.iter().map(identity).collect()
 }
 
-/// By port: the VLAN of frames without a tag; 0 where there are no VLANs.
+/// Untagged VLAN of each port, by port number; 0 without VLANs.
 fn untagged(configuration: &Configuration) -> Vec<u16> {
     let mut untagged = vec![0; configuration.id_limit()];
     for member in configuration.bridges.iter().flat_map(|bridge| &bridge.members) {
@@ -154,8 +155,8 @@ fn untagged(configuration: &Configuration) -> Vec<u16> {
     untagged
 }
 
-/// Lets running ports keep their interfaces' behaviour at the end, where the filters' coming or going
-/// would change it: their XDP programs are attached already. Gives the names of such ports.
+/// Keeps `on_exit` of running ports when the first filter is added or the last removed: their XDP programs
+/// are attached already. Returns the names of these ports.
 pub fn keep_on_exit(current: &Configuration, next: &mut Configuration) -> Vec<String> {
     if current.filters.is_empty() && next.filters.is_empty() {
         return Vec::new();
@@ -172,7 +173,7 @@ pub fn keep_on_exit(current: &Configuration, next: &mut Configuration) -> Vec<St
     kept
 }
 
-/// Text about ports whose end is as before.
+/// Warning about ports whose `on_exit` is unchanged.
 pub(super) fn told_of(kept: &[String], configuration: &Configuration) -> String {
     let [first, ..] = kept else { return String::new() };
     let is_open =

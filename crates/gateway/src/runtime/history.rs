@@ -1,8 +1,9 @@
-//! History of drops: their totals of the last hour by 10 s, and of the last day by 10 min.
+//! History of drop totals: the last hour by 10 s, and the last day by 10 min.
 //!
-//! The control thread notes the totals of `polder show drops`. A sample has the totals that are others than those of the
-//! sample before, so a gateway that drops nothing keeps nothing. Memory is bounded: when samples have too many totals, the
-//! oldest are forgotten and the history begins later. A reload changes nothing, and an upgrade hands the samples over.
+//! The control thread samples the totals of `polder show drops`. A sample has only the totals that changed
+//! since the sample before, so a gateway without drops stores nothing. Memory is bounded: when there are too
+//! many totals, the oldest samples are removed and the history begins later. The history survives reloads and
+//! upgrades.
 
 use crate::show::drops::{DropRow, Drops};
 use polder_datapath::drops::DropReason;
@@ -10,45 +11,45 @@ use polder_datapath::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Interval of the samples.
+/// Interval of the recent samples.
 const INTERVAL: Nanos = Nanos::from_seconds(10);
-/// Number of them: an hour.
+/// Number of recent samples: one hour.
 const FINE: usize = 360;
-/// Interval of the samples that are older.
+/// Interval of the older samples.
 const COARSE_INTERVAL: Nanos = Nanos::from_seconds(600);
-/// Number of those: with the hour, a day.
+/// Number of older samples: together with the hour, one day.
 const COARSE: usize = 138;
-/// Totals in all samples together, of 16 bytes each.
+/// Maximum number of totals in all samples, of 16 bytes each.
 const MOST_TOTALS: usize = 65_536;
 
-/// Totals of drops at moments of the past.
+/// Totals of drops at past times.
 #[derive(Debug, Default)]
 pub struct DropHistory {
-    /// Moment from which on drops are known.
+    /// Start of the history.
     begins: Nanos,
-    /// Totals of that moment.
+    /// Totals at the start of the history.
     base: BTreeMap<Cell, u64>,
     /// Totals of the last sample.
     last: BTreeMap<Cell, u64>,
     /// Samples older than an hour, oldest first.
     coarse: VecDeque<Sample>,
     fine: VecDeque<Sample>,
-    /// Totals in all samples.
+    /// Number of totals in all samples.
     totals: usize,
-    /// Names of the ports that have dropped something.
+    /// Names of the ports that have dropped packets.
     ports: Vec<String>,
     numbers: HashMap<String, u16>,
     sampled_at: Nanos,
 }
 
-/// Totals that have changed since the sample before.
+/// Totals that have changed since the previous sample.
 #[derive(Debug)]
 struct Sample {
     at: Nanos,
     changed: Vec<(Cell, u64)>,
 }
 
-/// One total: packets of a reason, everywhere or at a place.
+/// A counted total: a reason, for the whole gateway, a worker or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
     reason: u8,
@@ -59,11 +60,11 @@ struct Cell {
 enum Place {
     Everywhere,
     Worker(u16),
-    /// By its place among the names.
+    /// Index into [`DropHistory::ports`].
     Port(u16),
 }
 
-/// The samples for another process: moments, and the totals that had changed, as reason, port or worker, and packets.
+/// The samples for a successor process: time, and the changed totals as reason, port or worker, and packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct HandedDrops {
@@ -74,17 +75,17 @@ pub(super) struct HandedDrops {
 type HandedTotal = (String, Option<String>, Option<u16>, u64);
 
 impl DropHistory {
-    /// One that begins at that moment, at which nothing has been dropped.
+    /// A history that begins at `begins`, without drops.
     pub fn new(begins: Nanos) -> Self {
         Self { begins, sampled_at: begins, ..Self::default() }
     }
 
-    /// True if it is time for a sample.
+    /// True if the next sample is due.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now.since(self.sampled_at) >= INTERVAL
     }
 
-    /// Takes a sample of the totals that `polder show drops` has.
+    /// Takes a sample of the totals of `polder show drops`.
     pub fn note(&mut self, now: Nanos, drops: &Drops) {
         self.sampled_at = now;
         let Some(totals) = self.cells(drops) else {
@@ -97,8 +98,8 @@ impl DropHistory {
         self.push(Sample { at: now, changed });
     }
 
-    /// Totals of `ago` before `now`, and the moment of that: the last sample that is as old; the beginning of the history
-    /// when that is later.
+    /// Totals as of `ago` before `now`, from the last sample at least that old, with its time. Returns the
+    /// start of the history if it is later.
     pub fn totals(&self, now: Nanos, ago: Nanos) -> (Nanos, Drops) {
         let wanted = Nanos(now.0.saturating_sub(ago.0));
         let (mut at, mut totals) = (self.begins, self.base.clone());
@@ -109,7 +110,7 @@ impl DropHistory {
         (at, self.rows(&totals))
     }
 
-    /// The samples for another process.
+    /// The samples for a successor process.
     pub(super) fn handed(&self) -> HandedDrops {
         let total = |(cell, total): (&Cell, &u64)| {
             let reason = DropReason::ALL.get(usize::from(cell.reason))?.name().to_owned();
@@ -128,7 +129,7 @@ impl DropHistory {
         HandedDrops { begins: self.begins.0, samples }
     }
 
-    /// Goes on with the samples of another process, whose clock is the same.
+    /// Adopts the samples of the predecessor process, which uses the same clock.
     pub(super) fn resume(&mut self, handed: HandedDrops) {
         let mut resumed = Self::new(Nanos(handed.begins));
         for (at, totals) in handed.samples {
@@ -157,7 +158,7 @@ impl DropHistory {
         self.coarse.iter().chain(&self.fine)
     }
 
-    /// Adds the newest sample, and forgets or joins old ones.
+    /// Adds a sample, and removes or merges old samples.
     fn push(&mut self, sample: Sample) {
         self.totals += sample.changed.len();
         self.fine.push_back(sample);
@@ -170,12 +171,12 @@ impl DropHistory {
             self.totals -= oldest.changed.len();
             self.begins = oldest.at;
             self.base.extend(oldest.changed);
-            // Ports that are gone have no totals.
+            // Ports that were removed have no totals.
             self.base.retain(|cell, _| self.last.contains_key(cell));
         }
     }
 
-    /// Adds a sample that has grown old to those of 10 minutes: it takes the place of the one before of the same interval.
+    /// Moves a sample into the 10-minute samples; it replaces the previous sample of the same interval.
     fn push_coarse(&mut self, sample: Sample) {
         let slot = |at: Nanos| at.0 / COARSE_INTERVAL.0;
         match self.coarse.back_mut().filter(|last| slot(last.at) == slot(sample.at)) {
@@ -190,7 +191,7 @@ impl DropHistory {
         }
     }
 
-    /// The totals of a view; `None` when there have been too many names of ports.
+    /// The totals of a view; `None` when there were too many port names.
     fn cells(&mut self, drops: &Drops) -> Option<BTreeMap<Cell, u64>> {
         let mut cells = BTreeMap::new();
         for row in &drops.reasons {
@@ -210,7 +211,7 @@ impl DropHistory {
         Some(cells)
     }
 
-    /// Place of a port among the names.
+    /// Index of a port's name; adds the name if it is new.
     fn number(&mut self, port: &str) -> Option<u16> {
         if let Some(&number) = self.numbers.get(port) {
             return Some(number);

@@ -1,4 +1,4 @@
-//! Next hops of tunnels: those of the file, and where it names none, those of the kernel's routes.
+//! Next hops of tunnels: configured, or from the kernel's routes.
 
 use super::neighbour::Numbers;
 use super::path::{MOST_AT_ONCE, first_hop};
@@ -7,23 +7,23 @@ use polder_devices::netlink::Client;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Next hop that the kernel's routes give, by the tunnel's name.
+/// Next hops from the kernel's routes, by the tunnel's name.
 #[derive(Debug, Default)]
 pub(super) struct NextHops {
     known: HashMap<String, IpAddr>,
-    /// Place of the tunnel that is looked at first.
+    /// Index of the tunnel that the next call asks for first.
     next: usize,
 }
 
 impl NextHops {
-    /// Next hop of a tunnel; its remote before the kernel was asked.
+    /// Next hop of a tunnel; its remote address if no route is known.
     pub(super) fn of(&self, tunnel: &Tunnel) -> IpAddr {
         let known = || self.known.get(&tunnel.name).copied();
         tunnel.next_hop.or_else(known).unwrap_or(tunnel.remote)
     }
 
-    /// Asks the kernel for the next hops of tunnels, given with the interface that carries them. Returns those
-    /// whose next hop was another before.
+    /// Asks the kernel for the next hops of tunnels, each with its underlay's interface. Returns the tunnels
+    /// whose next hop changed.
     pub(super) fn refresh<'t>(&mut self, tunnels: &[(&'t Tunnel, &str)]) -> Vec<(&'t Tunnel, IpAddr)> {
         let Ok(mut client) = Client::open(None) else { return Vec::new() };
         if self.known.len() > tunnels.len() {

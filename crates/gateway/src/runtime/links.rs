@@ -1,4 +1,4 @@
-//! Links that the start waits for.
+//! Waiting for links at the start.
 
 use super::gateway::{Gateway, PortState};
 use super::shared::lock;
@@ -9,8 +9,8 @@ use anyhow::Result;
 use polder_datapath::units::Nanos;
 use std::sync::Mutex;
 
-/// Waits until the links of all ports are up that were so before their program was attached, and, because a
-/// predecessor's end resets them too, of all that are hardware. `false` when a signal has ended the wait.
+/// Waits until links are up again that were up before their program was attached, and links of hardware,
+/// which a predecessor's end may have reset. Returns `false` when a signal ends the wait.
 pub(super) fn wait_for_links(
     gateway: &Mutex<Gateway>,
     signals: &mut Signals,
@@ -23,14 +23,14 @@ pub(super) fn wait_for_links(
         |waited| links_down(&lock(gateway), waited),
         || {
             supervisor.check()?;
-            // The file has just been read: a signal to read it again says nothing new.
+            // The file has just been read, so SIGHUP changes nothing.
             let signal = signals.wait(timespec(CARRIER_PAUSE), [supervisor.event(), None, None]);
             Ok(!matches!(signal, Some(Signal::End)))
         },
     )
 }
 
-/// Waits until nothing is `down`, or for the longest time. `pause` answers `false` to end it.
+/// Waits until `down` returns no port, or for the maximum time. `pause` returns `false` to end the wait.
 pub(super) fn wait_while_down(
     waited: impl Fn() -> Nanos,
     down: impl Fn(Nanos) -> Vec<String>,
@@ -53,7 +53,7 @@ pub(super) fn wait_while_down(
     }
 }
 
-/// Ports whose links are waited for, after as long a wait.
+/// Ports whose links are down after `waited` and that the start still waits for.
 pub(super) fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
     let is_awaited = |link: AwaitedLink| is_awaited(link.had_carrier, link.is_hardware, waited);
     let is_down = |state: &&PortState| {
@@ -67,17 +67,17 @@ pub(super) fn links_down(gateway: &Gateway, waited: Nanos) -> Vec<String> {
     gateway.ports.iter().filter(is_down).map(name).collect()
 }
 
-/// True for a port whose link was up before, and, for a shorter time, for hardware.
+/// True for a port whose link was up before, and for a shorter time for hardware.
 pub(super) fn is_awaited(had_carrier: bool, is_hardware: bool, waited: Nanos) -> bool {
     had_carrier || (is_hardware && waited < UNPLUGGED_WAIT)
 }
 
-/// The longest wait for links that were up before, and for others, which may not be plugged in.
+/// Maximum wait for links that were up before; below, for hardware that may not be plugged in.
 const CARRIER_WAIT: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 const UNPLUGGED_WAIT: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// Between two looks.
+/// Interval between two checks.
 const CARRIER_PAUSE: Nanos = Nanos(20_000_000);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The service manager: what it is told, and its watchdog.
+//! Notifications to the service manager, and its watchdog.
 //!
-//! The watchdog is fed only while every worker makes its rounds, so that a gateway whose datapath is
-//! stuck is started anew.
+//! The watchdog is fed only while every worker makes rounds, so the service manager restarts a gateway with a
+//! stuck worker.
 
 use super::gateway::Gateway;
 use polder_datapath::units::Nanos;
@@ -14,34 +14,34 @@ pub(super) struct Manager {
     watchdog: Option<Duration>,
 }
 
-/// Schedule of feeding the watchdog, and the state that permits it.
+/// Schedule of the watchdog's notifications, and the state that they depend on.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     period: Option<Nanos>,
     fed_at: Nanos,
-    /// Rounds of each worker when it was fed last.
+    /// Round count of each worker at the last notification.
     rounds: Vec<u64>,
 }
 
 impl Manager {
-    /// The one that has started this process, if one has.
+    /// The service manager that started this process, if any.
     pub(super) fn new() -> Self {
         Self { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Sends it states. It does not matter whether anybody listens.
+    /// Sends states to the service manager; errors are ignored.
     pub(super) fn tell(self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states) {
             tracing::debug!(%error, "the service manager cannot be told");
         }
     }
 
-    /// Sends the service manager states, if there is one.
+    /// Sends states to the service manager, if there is one.
     pub(super) fn tell_any(states: &[NotifyState<'_>]) {
         Self { watchdog: None }.tell(states);
     }
 
-    /// Says that a reload begins, as `Type=notify-reload` expects it.
+    /// Reports that a reload begins, as `Type=notify-reload` expects.
     pub(super) fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
@@ -56,12 +56,12 @@ impl Manager {
 }
 
 impl Watchdog {
-    /// Time for which it can wait: workers at rest need a second look.
+    /// Time until the next check: an eighth of the period, because idle workers need a second check.
     pub(super) fn pause(&self) -> Nanos {
         self.period.map_or(Nanos(u64::MAX), |period| Nanos(period.0 / 8))
     }
 
-    /// Feeds it when it is time and all workers have made a round since.
+    /// Notifies the watchdog if it is due and all workers have made a round since the last time.
     pub(super) fn look(&mut self, gateway: &Gateway) {
         let now = gateway.clock.now();
         if self.period.is_none() || now.since(self.fed_at) < self.pause() {
@@ -69,7 +69,7 @@ impl Watchdog {
         }
         let rounds = gateway.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
         if !have_all_moved(&self.rounds, &rounds) {
-            // A worker at rest sleeps until an event comes. This is one: it makes a round until the next look.
+            // An idle worker sleeps until an event; waking it causes a round before the next check.
             gateway.wake_workers();
             return;
         }

@@ -1,8 +1,8 @@
-//! The packet memory of a gateway, and the threads that look after it.
+//! The gateway's packet memory, and the threads that maintain it.
 //!
-//! Two reload workers, one for control and one for data, wait for a wakeup of the packet path. They bring
-//! memory in before it is needed and give back what is not (C1 to C4); control's has the higher priority.
-//! A device's number of buffers is fixed for the life of the gateway: then only the fragments grow.
+//! Two reload workers, one for control and one for data packets, sleep until the packet path wakes them. They
+//! map memory before it is needed and release idle memory (C1 to C4); the control one has higher priority.
+//! Where devices register their buffers, the number of frames is fixed and only the fragments grow.
 
 use crate::clock::Clock;
 use crate::config::Lab;
@@ -20,29 +20,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Fewest frames that a class has, and keeps ready when it grows.
+/// Minimum number of frames in a class, and of its reserve if it grows.
 const FEWEST_FRAMES: u32 = 128;
-/// Fewest blocks of fragments that a class has.
+/// Minimum number of fragment blocks in a class.
 const FEWEST_BLOCKS: u32 = 8;
-/// Blocks that a class keeps ready where hardly anything takes pieces of them.
+/// Reserve of blocks in a class that rarely allocates fragments.
 const A_FEW_BLOCKS: u32 = 2;
-/// Blocks of 32 KiB in a MiB.
+/// Number of 32 KiB blocks in a MiB.
 const BLOCKS_A_MIB: u32 = 32;
-/// Single pages that stand in for blocks, in each class.
+/// Number of single pages in each class that replace missing blocks.
 const SPARE_PAGES: u32 = 8;
-/// Nice values of the reload workers: control before data, both unlike the workers' 0.
+/// Nice values of the reload workers; workers have 0.
 const CONTROL_NICE: i32 = -5;
 const DATA_NICE: i32 = 5;
 
-/// The packet memory of a gateway.
+/// The gateway's packet memory.
 pub struct Memory {
     manager: Arc<BufferManager>,
     reloaders: Vec<ReloadThread>,
-    /// Allocations at the last reading.
+    /// Allocation counts at the last reading.
     pub(super) rates: Mutex<Rates>,
 }
 
-/// One reload worker.
+/// Thread of one reload worker.
 struct ReloadThread {
     waker: Waker,
     stop: Arc<AtomicBool>,
@@ -50,10 +50,10 @@ struct ReloadThread {
 }
 
 impl Memory {
-    /// The memory that a configuration asks for, with its reload workers.
+    /// Creates the memory for a configuration, with its reload workers.
     ///
     /// # Errors
-    /// When the system has no memory for it, or no thread.
+    /// When the system has not enough memory, or no thread.
     pub fn new(configuration: &Configuration, clock: Clock, supervised: &Threads) -> Result<Self> {
         let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
         let mut memory = Self::of(Arc::new(manager));
@@ -64,23 +64,22 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Memory that the caller has made and looks after.
+    /// Wraps a manager that the caller has created and maintains.
     pub fn of(manager: Arc<BufferManager>) -> Self {
         Self { manager, reloaders: Vec::new(), rates: Mutex::default() }
     }
 
-    /// All buffers.
+    /// The manager of all buffers.
     pub fn manager(&self) -> &Arc<BufferManager> {
         &self.manager
     }
 
-    /// Lets the reload workers look for memory that is not needed any more, which sends no wakeup. To be called
-    /// about once a second.
+    /// Wakes the reload workers to look for idle memory. Call it about once a second.
     pub fn look(&self) {
         self.reloaders.iter().for_each(|reloader| reloader.waker.wake());
     }
 
-    /// One worker's pool, for both classes.
+    /// A worker's pool, for both classes.
     pub fn pool(&self) -> Pool {
         self.manager.pool(Class::Data).with_control(self.manager.pool(Class::Control))
     }
@@ -98,7 +97,7 @@ impl ReloadThread {
         let thread = supervised.spawn(name, Loss::Ends, move || {
             set_priority(nice);
             sandbox::enter(Role::Reload);
-            // Relaxed: whoever sets it sends the wakeup, which orders more than is needed here.
+            // Relaxed: the wake-up that follows the store orders it.
             while !stopped.load(Ordering::Relaxed) {
                 reloader.wait();
                 reloader.turn(Duration::from_nanos(clock.elapsed().0));
@@ -119,7 +118,7 @@ impl Drop for ReloadThread {
     }
 }
 
-/// Names and priorities of the reload workers, in the order of the classes.
+/// Names and nice values of the reload workers, in the order of the classes.
 fn names(lab: &Lab) -> Vec<(&'static str, i32)> {
     if lab.split_reload {
         vec![("reload-control", CONTROL_NICE), ("reload-data", DATA_NICE)]
@@ -128,7 +127,7 @@ fn names(lab: &Lab) -> Vec<(&'static str, i32)> {
     }
 }
 
-/// Sets the calling thread's weight.
+/// Sets the nice value of the calling thread.
 fn set_priority(nice: i32) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), nice) {
@@ -136,7 +135,7 @@ fn set_priority(nice: i32) {
     }
 }
 
-/// Techniques that are on.
+/// Techniques that the configuration enables.
 pub fn switches(configuration: &Configuration) -> Switches {
     let lab = &configuration.lab;
     Switches {
@@ -157,7 +156,7 @@ pub fn switches(configuration: &Configuration) -> Switches {
     }
 }
 
-/// The buffers that a configuration asks for.
+/// Buffer options of a configuration.
 pub fn options(configuration: &Configuration) -> BufferOptions {
     let Configuration { gateway, buffers, lab, .. } = configuration;
     let frames = frames(configuration);
@@ -189,34 +188,33 @@ pub fn options(configuration: &Configuration) -> BufferOptions {
     options.with_switches(&switches(configuration))
 }
 
-/// Class of the frames of packets from a port: a TAP beside other devices is the machine itself, which has to
-/// be reached whatever the interfaces carry.
+/// Class of frames received on a port. A TAP beside other devices leads to the host itself, which stays
+/// reachable under load: its frames are control frames.
 pub fn class(port: &Port, configuration: &Configuration) -> Class {
     let is_machine = |port: &Port| port.device.capabilities().has_kernel_peer;
     let is_beside_others = is_machine(port) && !configuration.ports.iter().all(is_machine);
     if is_beside_others { Class::Control } else { Class::Data }
 }
 
-/// `percent` percent of `all`, and no fewer than `fewest`, if there are twice as many.
+/// `percent` percent of `all`, and at least `fewest`, or half of `all` if that is less.
 fn part(all: u32, percent: u8, fewest: u32) -> u32 {
     let part = u64::from(all) * u64::from(percent) / 100;
     u32::try_from(part).unwrap_or(all).max(fewest.min(all / 2))
 }
 
-/// True if small pieces are taken at the pace of packets: those that are copied, those that a TAP's long packets are
-/// cut into. Between interfaces only floods and the gateway's own messages take any, and whole frames where
-/// there are none yet.
+/// True if fragments are allocated at packet rate: for copied packets, and for long TAP packets that are
+/// segmented. Between interfaces only flooding and generated messages allocate fragments.
 fn takes_pieces(configuration: &Configuration) -> bool {
     let is_in_place = |port: &Port| port.device.capabilities().registers_memory;
     configuration.buffers.copy_break > 0 || !configuration.ports.iter().all(is_in_place)
 }
 
-/// Time at which memory that grows is brought in and given back.
+/// Policy of a growing class that keeps a percentage of `count` ready.
 fn policy(count: u32, fewest: u32, lab: &Lab) -> AllocationPolicy {
     growing(part(count, lab.reserve_percent, fewest).max(1), lab)
 }
 
-/// Policy with `target` buffers kept ready.
+/// Policy that keeps `target` buffers ready.
 fn growing(target: u32, lab: &Lab) -> AllocationPolicy {
     let reload_below = part(target, lab.reload_below_percent, 1);
     AllocationPolicy::Growing(Marks { reload_below, ..Marks::for_target(target) })

@@ -1,4 +1,4 @@
-//! Rows and verdicts of the metrics.
+//! Rows and health checks for the metrics.
 
 use super::gateway::{Gateway, PortState};
 use super::shared::{SharedGateway, lock};
@@ -6,33 +6,34 @@ use super::show::rows;
 use crate::metrics::server::Collected;
 use polder_datapath::units::Nanos;
 
-/// Time by which the control thread may be late before the gateway is not healthy.
+/// Delay of the control thread from which on the gateway is unhealthy.
 const LATE: Nanos = Nanos::from_seconds(5);
-/// Least time between two collections that show whether a worker makes its rounds.
+/// Minimum time between two collections that compare workers' rounds.
 const STILL: Nanos = Nanos::SECOND;
 
 /// Reads a gateway for its metrics.
 pub(super) struct Collector {
     gateway: SharedGateway,
-    /// Rounds of each worker at an earlier collection, and its time.
+    /// Round count of each worker at an earlier collection, and its time.
     rounds: (Vec<u64>, Nanos),
-    /// Workers that made no round since an earlier collection, by number.
+    /// Numbers of the workers without a round since an earlier collection.
     stuck: Vec<usize>,
 }
 
 impl Collector {
-    /// A collector of the rows of `gateway`.
+    /// Creates a collector for `gateway`.
     pub(super) fn new(gateway: SharedGateway) -> Self {
         Self { gateway, rounds: (Vec::new(), Nanos(0)), stuck: Vec::new() }
     }
 
-    /// Reads everything.
+    /// Reads all rows and the reasons for being unhealthy.
     pub(super) fn collect(&mut self) -> Collected {
         let unhealthy = self.look();
         Collected { rows: rows(&self.gateway), unhealthy }
     }
 
-    /// Reasons why the gateway is not healthy. Collections wake the workers, so one that works makes a round in between.
+    /// Reasons why the gateway is unhealthy. Collections wake the workers, so a working one makes a round in
+    /// between.
     fn look(&mut self) -> Vec<String> {
         let gateway = lock(&self.gateway);
         let now = gateway.clock.now();
@@ -50,14 +51,14 @@ impl Collector {
     }
 }
 
-/// Reason why the gateway is not healthy, if the control thread's turn is overdue.
+/// Reason why the gateway is unhealthy, if the control thread's turn is overdue.
 fn late(due: Nanos, now: Nanos) -> Option<String> {
     let late = now.since(due);
     let seconds = late.0 / Nanos::SECOND.0;
     (due != Nanos(0) && late >= LATE).then(|| format!("the control thread is late by {seconds} s"))
 }
 
-/// Workers with as many rounds as before; none where the workers are others.
+/// Workers with the same round count as before; empty if the number of workers changed.
 fn still(before: &[u64], now: &[u64]) -> Vec<usize> {
     if before.len() != now.len() {
         return Vec::new();
@@ -67,10 +68,10 @@ fn still(before: &[u64], now: &[u64]) -> Vec<usize> {
 }
 
 impl Gateway {
-    /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, routes that are not
-    /// known, and packet hooks that have appeared and are bypassed.
+    /// Reasons why the gateway is not ready, a sentence each: a drain, ports that carry nothing, incomplete
+    /// routes, and new packet hooks that Polder bypasses.
     pub(super) fn not_ready(&self) -> Vec<String> {
-        // Without the punt path the others carry what they are to carry.
+        // The punt path is left out: the other ports carry packets without it.
         let carry = self.ports.iter().filter(|state| !state.configuration.device.is_punt_path());
         let mut reasons = carry.filter_map(reason).collect::<Vec<_>>();
         if self.draining {
@@ -85,7 +86,8 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// One line for the service manager: ports that carry and those that do not, and the configuration in force.
+    /// Status line for the service manager: number of ports that carry and that do not, and the
+    /// configuration's generation.
     pub(super) fn status(&self) -> String {
         let not_ready = self.not_ready();
         let down = self.ports.iter().filter(|state| !state.carries()).count();

@@ -1,11 +1,9 @@
 //! Link-layer addresses of next hops, from the kernel's neighbour table.
 //!
-//! An underlay port shares its interface with the kernel, which keeps ARP and neighbour discovery; so the
-//! kernel is asked.
-//! A datagram to the discard port makes it resolve an address that it does not know, and keeps an
-//! entry fresh that would go stale.
-//! Neighbours on a port that the kernel does not have are the router's; there the datagram goes to Polder by the machine's
-//! TAP, which asks for them.
+//! An underlay port shares its interface with the kernel, which does ARP and neighbour discovery, so Polder
+//! reads the kernel's table. A datagram to the discard port makes the kernel resolve an unknown address, and
+//! keeps an entry from going stale. The router resolves neighbours on ports that the kernel does not have;
+//! there the datagram reaches Polder by the host's TAP.
 
 use crate::kernel::message::{Item, Said, said};
 use polder_datapath::wire::MacAddress;
@@ -14,14 +12,14 @@ use rustix::net::netdevice::name_to_index;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
-/// The discard service (RFC 863); what arrives there is thrown away.
+/// Discard service (RFC 863): the receiver ignores the datagram.
 const DISCARD: u16 = 9;
-/// Number of bytes of `ndmsg`.
+/// Length of `ndmsg` in bytes.
 const NEIGHBOUR_HEADER: usize = 12;
-/// `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`: the address is known.
+/// `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`: states with a valid address.
 const VALID: u16 = 0x9e;
 
-/// The kernel's neighbours at one moment: each family is asked for once, when the first of it is wanted.
+/// A snapshot of the kernel's neighbours: each family is dumped at its first look-up.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     families: [Option<HashMap<(u32, IpAddr), MacAddress>>; 2],
@@ -29,7 +27,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// The link-layer address that the kernel knows for `address` on this interface.
+    /// Link-layer address of `address` on an interface, if the kernel knows it.
     pub(super) fn find(&mut self, interface: &str, address: IpAddr) -> Option<MacAddress> {
         let interface = self.numbers.of(interface)?;
         let family = self.families[usize::from(address.is_ipv6())].get_or_insert_with(|| dump(address));
@@ -37,12 +35,12 @@ impl Neighbours {
     }
 }
 
-/// Numbers of interfaces, each asked for once.
+/// Interface indexes, each looked up once.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(HashMap<String, Option<u32>>);
 
 impl Numbers {
-    /// The number of an interface of the thread's network namespace.
+    /// Index of an interface in the thread's network namespace.
     pub(super) fn of(&mut self, interface: &str) -> Option<u32> {
         if let Some(known) = self.0.get(interface) {
             return *known;
@@ -51,7 +49,7 @@ impl Numbers {
     }
 }
 
-/// Link-layer addresses of all neighbours of the family of `address`, by interface; none if the kernel gives none.
+/// Dumps the neighbours of the family of `address`, by interface; empty if the kernel refuses.
 fn dump(address: IpAddr) -> HashMap<(u32, IpAddr), MacAddress> {
     let mut header = [0; NEIGHBOUR_HEADER];
     header[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
@@ -59,28 +57,28 @@ fn dump(address: IpAddr) -> HashMap<(u32, IpAddr), MacAddress> {
     answers.unwrap_or_default().iter().filter_map(|(kind, body)| of_entry(*kind, body)).collect()
 }
 
-/// Interface, address and link-layer address of the entry in a message, if the latter is known.
+/// Interface, address and link-layer address of a neighbour message, if the last is valid.
 fn of_entry(kind: u16, body: &[u8]) -> Option<((u32, IpAddr), MacAddress)> {
     let Said::There(Item::Neighbour(index, found, neighbour)) = said(kind, body) else { return None };
     let mac = neighbour.mac.filter(|_| neighbour.state & VALID != 0)?;
     Some(((index, found), MacAddress(mac)))
 }
 
-/// The number of an interface of the thread's network namespace.
+/// Index of an interface in the thread's network namespace.
 pub(super) fn number(interface: &str) -> Option<u32> {
-    // Any socket will do to ask by.
+    // Any socket serves for the ioctl.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     name_to_index(&socket, interface).ok()
 }
 
-/// Asks the kernel to resolve `address`, which is on the link of the interface if it is on any. That it
-/// cannot be reached is no error here: the table says so.
+/// Makes the kernel resolve `address`, by `interface` if it is link-local. An unreachable address is no
+/// error: it stays missing in the table.
 pub(super) fn resolve(interface: &str, address: IpAddr) {
     let sent = match address {
         IpAddr::V4(address) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
             .and_then(|socket| socket.send_to(&[], SocketAddrV4::new(address, DISCARD))),
         IpAddr::V6(address) => {
-            // Any interface has such an address.
+            // Only a link-local address needs a scope: it may exist on any interface.
             let scope = if address.is_unicast_link_local() { number(interface) } else { None };
             let to = SocketAddrV6::new(address, DISCARD, 0, scope.unwrap_or(0));
             UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).and_then(|socket| socket.send_to(&[], to))

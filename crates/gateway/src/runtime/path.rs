@@ -1,11 +1,10 @@
 //! Path MTUs of tunnels, as far as the kernel knows.
 //!
-//! Outer packets come from no socket, so the kernel would throw away what a narrow router says of
-//! them (RFC 1191). A raw socket for the outer protocol with the address of our end makes such messages its own: the
-//! kernel checks them, believes nothing below `net.ipv4.route.min_pmtu`, and forgets after
-//! `net.ipv4.route.mtu_expires`; for IPv6 (RFC 8201) nothing below 1280 bytes, until
-//! `net.ipv6.route.mtu_expires`. What it answers includes an MTU that the route has by configuration.
-//! Nothing is sent through the socket or read from it.
+//! Outer packets come from no socket, so the kernel would ignore ICMP messages about them (RFC 1191). A raw
+//! socket for the outer protocol, bound to the local address, makes the kernel process them: it ignores
+//! values below `net.ipv4.route.min_pmtu`, and forgets them after `net.ipv4.route.mtu_expires`; for IPv6 (RFC
+//! 8201) values below 1280 bytes, until `net.ipv6.route.mtu_expires`. The result includes an MTU that the
+//! route has by configuration. The socket neither sends nor receives.
 
 use super::neighbour::Numbers;
 use polder_datapath::tunnel::TunnelState;
@@ -20,29 +19,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
-/// The two addresses of a tunnel, ours first, and the protocol of its outer IP header.
+/// Local and remote address of a tunnel, and the protocol of its outer IP header.
 pub(super) type Ends = (IpAddr, IpAddr, u8);
 
-/// Tunnels that are looked at in one call, at most: the others wait for their turn, so that a call takes some
-/// milliseconds whatever their number.
+/// Maximum number of tunnels for each call, which bounds a call to some milliseconds; the following calls
+/// continue with the others.
 pub(super) const MOST_AT_ONCE: usize = 512;
 
-/// The paths of all tunnels.
+/// Sockets for the path MTUs of all tunnels.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// By our address and the protocol of the outer IP header.
+    /// By local address and protocol of the outer IP header.
     sockets: HashMap<(IpAddr, u8), Sockets>,
-    /// Place of the tunnel that is looked at first.
+    /// Index of the tunnel that the next call looks at first.
     next: usize,
 }
 
 impl Paths {
-    /// Brings the path MTU of tunnels up to date, given with their ends and the interface that carries
-    /// them; hears no more of the addresses of all others. Returns true if one has changed.
+    /// Updates the path MTU of tunnels, each with its underlay's interface, and closes the sockets of all
+    /// other addresses. Returns true if a path MTU changed.
     pub(super) fn refresh(&mut self, tunnels: &[(Ends, &str, &TunnelState)]) -> bool {
         let wanted = tunnels.iter().map(|((local, _, protocol), ..)| (*local, *protocol));
         let wanted = wanted.collect::<HashSet<_>>();
-        // An address may come later than the gateway.
+        // The host may receive an address after the gateway has started.
         self.sockets.retain(|key, sockets| wanted.contains(key) && sockets.are_bound);
         for key in wanted {
             if let Entry::Vacant(place) = self.sockets.entry(key)
@@ -56,7 +55,7 @@ impl Paths {
         let count = tunnels.len().min(MOST_AT_ONCE);
         for place in self.next..self.next + count {
             let (ends, interface, state) = tunnels[place % tunnels.len()];
-            // What another interface carries says nothing of this one.
+            // Skipped if the route leaves by another interface.
             let found = interface_by(&mut client, ends.1).ok().flatten();
             let leads_there = found.is_some() && found == numbers.of(interface);
             let sockets = self.sockets.get(&(ends.0, ends.2)).filter(|_| leads_there);
@@ -67,7 +66,7 @@ impl Paths {
     }
 }
 
-/// Takes note of the path MTU to `remote`. Returns true if it has changed.
+/// Stores the path MTU to `remote`. Returns true if it changed.
 fn is_news(remote: IpAddr, state: &TunnelState, mtu: Option<u16>) -> bool {
     let before = state.next_hop.path_mtu();
     state.next_hop.set_path_mtu(mtu);
@@ -78,58 +77,58 @@ fn is_news(remote: IpAddr, state: &TunnelState, mtu: Option<u16>) -> bool {
     before != after
 }
 
-/// Sockets of one of our addresses for one outer protocol.
+/// Sockets of one local address for one outer protocol.
 #[derive(Debug)]
 struct Sockets {
-    /// The kernel's ear for messages about outer packets to any remote.
+    /// Makes the kernel accept ICMP messages about outer packets to any remote.
     _listening: OwnedFd,
-    /// Is connected to one remote after the other.
+    /// Connected to one remote after another, to read its path MTU.
     asking: OwnedFd,
-    /// True if this host has our address.
+    /// True if this host has the local address.
     are_bound: bool,
 }
 
 impl Sockets {
-    /// Listens for messages about packets from `local`.
+    /// Opens the sockets for outer packets from `local`.
     ///
     /// # Errors
-    /// When the process may not have raw sockets.
+    /// When the process may not open raw sockets.
     fn open(from: (IpAddr, u8)) -> io::Result<Self> {
         let ((_listening, are_bound), (asking, _)) = (raw_socket(from)?, raw_socket(from)?);
         Ok(Self { _listening, asking, are_bound })
     }
 
-    /// The largest packet that the way to the other end carries.
+    /// Path MTU to `remote`, in bytes.
     ///
     /// # Errors
-    /// When nothing leads there.
+    /// When there is no route.
     fn mtu(&self, remote: IpAddr) -> io::Result<u16> {
-        // A socket keeps the route that it had when it was connected.
+        // Reconnected for each call: a socket keeps the route of its last connect.
         connect(&self.asking, &SocketAddr::new(remote, 0))?;
         let mtu = if remote.is_ipv6() { ipv6_mtu(&self.asking)? } else { ip_mtu(&self.asking)? };
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 }
 
-/// A raw socket of an outer protocol, from which nothing is read, and whether it has our address.
+/// A raw socket of an outer protocol that nobody reads, and whether it is bound to `local`.
 fn raw_socket((local, protocol): (IpAddr, u8)) -> io::Result<(OwnedFd, bool)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = if local.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
     let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
-    // Packets that the kernel keeps, as before the port is attached, would pile up here.
+    // Packets that the kernel receives before the port is attached would fill the buffer.
     set_socket_recv_buffer_size(&socket, 0)?;
-    // An end that the host does not have hears of nothing; its route may still have an MTU.
+    // Unbound, the socket receives no ICMP messages; its route may still have an MTU.
     let is_bound = bind(&socket, &SocketAddr::new(local, 0)).is_ok();
     Ok((socket, is_bound))
 }
 
-/// Number of bytes of `rtmsg`.
+/// Length of `rtmsg` in bytes.
 const ROUTE_HEADER: usize = 12;
-/// linux/rtnetlink.h; not every C library's bindings have it.
+/// linux/rtnetlink.h; missing in the bindings of some C libraries.
 const RTA_VIA: u16 = 18;
 
-/// The number of the interface by which the kernel reaches `address`.
+/// Index of the interface by which the kernel reaches `address`.
 pub(super) fn interface_to(address: IpAddr) -> Result<Option<u32>, Errno> {
     interface_by(&mut Client::open(None)?, address)
 }
@@ -140,13 +139,14 @@ fn interface_by(client: &mut Client, address: IpAddr) -> Result<Option<u32>, Err
     Ok(route.and_then(|route| find(route, libc::RTA_OIF)).and_then(number))
 }
 
-/// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*`.
+/// The kernel's answer to a route look-up for `address`, with flags `RTM_F_*`.
 pub(super) fn route_to(address: IpAddr, flags: u32) -> Result<Vec<(u16, Vec<u8>)>, Errno> {
     ask_route(&mut Client::open(None)?, address, flags, &[])
 }
 
-/// Interface and router by which the kernel sends packets from `local` to `remote`, on one interface if it is given.
-/// Without a router `remote` is on the link; IPv4 says so too where no route is by the given interface.
+/// Interface and router by which the kernel sends packets from `local` to `remote`, on a given interface if
+/// there is one. No router means that `remote` is on the link; for IPv4 also that no route leaves by the
+/// given interface.
 pub(super) fn first_hop(
     client: &mut Client,
     interface: Option<u32>,
@@ -156,13 +156,13 @@ pub(super) fn first_hop(
     let mut attributes = given.iter().map(|given| (libc::RTA_OIF, &given[..])).collect::<Vec<_>>();
     attributes.push((libc::RTA_SRC, &local));
     let answers = ask_route(client, remote, 0, &attributes).or_else(|_| {
-        // Nothing can be asked from an address that this machine does not have.
+        // Asked again without a source address, which this host may not have.
         attributes.pop();
         ask_route(client, remote, 0, &attributes)
     });
     let answers = answers.ok()?;
     let route = answers.first()?.1.get(ROUTE_HEADER..)?;
-    // `rtvia`: two octets of the family, and the address.
+    // `rtvia`: two bytes with the address family, then the address.
     let via = || find(route, RTA_VIA)?.get(2..).and_then(ip_address);
     let router = find(route, libc::RTA_GATEWAY).and_then(ip_address).or_else(via);
     Some((find(route, libc::RTA_OIF).and_then(number)?, router))
@@ -180,7 +180,7 @@ fn ip_address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
-/// The kernel's answer to the question for a route to `address`, with flags `RTM_F_*` and further attributes.
+/// The kernel's answer to a route look-up for `address`, with flags `RTM_F_*` and further attributes.
 fn ask_route(
     client: &mut Client,
     address: IpAddr,

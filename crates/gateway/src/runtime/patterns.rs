@@ -1,4 +1,4 @@
-//! Interfaces of patterns: those that become ports, and those that are left, with the reason.
+//! Interfaces that match port patterns: new ports, and skipped interfaces with the reason.
 
 use super::gateway::AddedPort;
 use super::preflight::{PreflightFinding, Severity};
@@ -8,27 +8,27 @@ use crate::config::patterns::Pattern;
 use polder_devices::netlink::link::Link;
 use std::collections::BTreeSet;
 
-/// An interface of a pattern that becomes no port.
+/// An interface that matches a pattern and becomes no port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Skipped {
     /// The pattern's name.
     pub(super) pattern: String,
     /// The interface.
     pub(super) interface: String,
-    /// Reason, in words.
+    /// Reason, as text.
     pub(super) why: String,
 }
 
-/// Interfaces of the patterns of a configuration.
+/// Interfaces that match the patterns of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sorted {
-    /// Ports that they become.
+    /// New ports.
     pub(super) ports: Vec<AddedPort>,
     /// Interfaces that become no port.
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Sorts the interfaces of `machine` that are no port of `configuration` yet.
+/// Sorts the interfaces of `machine` that `configuration` has no port for.
 pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
     let names = configuration.ports.iter().map(|port| port.name.as_str());
     let mut names = names.map(str::to_owned).collect::<BTreeSet<_>>();
@@ -48,9 +48,9 @@ pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
     sorted
 }
 
-/// Reason why an interface is somebody else's.
+/// Reason why an interface belongs to another user.
 fn why_left(link: &Link, machine: &Machine) -> Option<String> {
-    // Polder's own TAPs, each behind a port, are no interfaces of anybody's.
+    // Polder's own TAPs, each behind a port, are no candidates.
     if link.name == "lo" || link.kind == "tun" && link.name.starts_with("polder") {
         return Some(NOBODYS.to_owned());
     }
@@ -65,7 +65,7 @@ fn why_left(link: &Link, machine: &Machine) -> Option<String> {
     if is_way_out {
         return Some("a default route goes by it".to_owned());
     }
-    // Who makes an interface gives it a master or an address before it is switched on.
+    // Interfaces get a master or an address before they are set up.
     (!link.up).then(|| DOWN.to_owned())
 }
 
@@ -76,18 +76,18 @@ fn why_no_name(name: &str, names: &BTreeSet<String>) -> Option<String> {
     (!crate::config::patterns::is_port_name(name)).then(|| format!("`{name}` cannot be a name of a port"))
 }
 
-/// Reasons that are nothing to tell: it may still become anybody's, and is nobody's.
+/// Reasons that are not reported: the interface may still get an owner, or can have none.
 const DOWN: &str = "it is down";
 const NOBODYS: &str = "it has no link";
 
 impl Skipped {
-    /// True if somebody could miss the port.
+    /// True if the operator may expect a port here.
     pub(super) fn is_news(&self) -> bool {
         ![DOWN, NOBODYS].contains(&self.why.as_str())
     }
 }
 
-/// Interfaces of the patterns of a configuration as they are now.
+/// Findings about the current interfaces that match patterns.
 pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.patterns.is_empty() {
         return Vec::new();

@@ -7,10 +7,10 @@ use polder_buffers::{Account, Class, Kind, Whereabouts};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Pools, and where frames are.
+/// Rows of the pools, and of the places that frames are in.
 pub(super) fn buffers(gateway: &Gateway) -> Buffers {
     let manager = gateway.memory.manager();
-    // What is on its way home arrives.
+    // Collects frames that are on their way back to their pools.
     manager.region().home();
     let accounts = manager.accounts();
     let now = Duration::from_nanos(gateway.clock.elapsed().0);
@@ -40,7 +40,7 @@ pub(super) fn buffers(gateway: &Gateway) -> Buffers {
     }
 }
 
-/// The memory that adapters have for their transfers.
+/// Rows of the transfer memory of USB adapters.
 fn transfers(gateway: &Gateway) -> Vec<TransferRow> {
     let of_port = |state: &PortState| Some(state.handle()?.transfers(&state.configuration.name));
     gateway.ports.iter().filter_map(of_port).flatten().collect()

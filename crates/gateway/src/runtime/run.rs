@@ -1,16 +1,16 @@
-//! `polder run`: from a file to a running gateway, until a signal ends it or one of its threads is lost.
+//! `polder run`: from a configuration file to a running gateway, until a signal ends it or a thread is lost.
 //!
-//! 1. The file is read and checked.
-//! 2. The control socket is claimed: a gateway that runs already is disturbed by nothing.
-//! 3. What no thread needs is given up, unless `sandbox = "off"`. Until here the process has one thread.
+//! 1. The file is read and checked. 2. The control socket is bound, which fails if a gateway runs already. 3.
+//!   Privileges that no thread needs are dropped, unless `sandbox = "off"`. Until here the process has one
+//!   thread.
 //!
-//! The rest happens on a thread of its own, which the supervisor watches; the first thread of the process gives up
-//! nearly everything, waits for the outcome, and is there for the case that the end itself hangs.
+//! The other steps happen on a thread of its own that the supervisor watches. The first thread of the process
+//! drops nearly all privileges, waits for the outcome, and kills the process if its end hangs.
 //!
-//! 4. Ports are opened, workers started. Links that a driver resets when a program is attached come up again, or do
-//!    not in time; then it runs.
-//! 5. The loop: what is slow about ports and tunnels, signals, the service manager's watchdog.
-//! 6. The end: no more requests, workers drain, ports close, one line of totals.
+//! 4. Ports are opened and workers started. Links that a driver resets when a program is attached come up
+//!   again, or a time limit passes; then the gateway runs. 5. The control loop: slow work for ports and
+//!   tunnels, signals, the service manager's watchdog. 6. The end: requests are refused, workers drain, ports
+//!   close, totals are logged.
 
 use super::announce::{announce, farewell};
 use super::confirmation::{Back, Pending};
@@ -52,7 +52,7 @@ use std::sync::{Arc, Mutex};
 /// Consent of the caller of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Consent {
-    /// True if this machine may lose its own addresses.
+    /// True if the host may lose its own addresses on ports.
     pub yes: bool,
     /// Seconds after which the gateway ends unless it is confirmed.
     pub confirm: Option<u32>,
@@ -61,23 +61,25 @@ pub struct Consent {
 /// Runs the gateway that `path` describes until SIGINT or SIGTERM; SIGHUP reloads the file.
 ///
 /// # Errors
-/// When the file is wrong, another gateway has the control socket, a port cannot be opened, or this machine would fall
-/// silent without consent; what had been opened is closed again. [`LostThread`] when one of its threads is lost.
+/// When the file is wrong, another gateway has the control socket, a port cannot be opened, or this host
+/// would lose its addresses without consent; opened ports are closed again. [`LostThread`] when a thread is
+/// lost.
 pub fn run(path: &Path, consent: Consent) -> Result<()> {
     run_on(path, None, consent, None)
 }
 
-/// Goes on with the running gateway behind `socket`, which `path` describes; with `dry_run` only up to the last step.
+/// Takes over the running gateway behind `socket`, which `path` describes; with `dry_run`, stops before the
+/// last step.
 ///
 /// # Errors
-/// As [`run`], and when the gateway does not hand over; it goes on.
+/// As [`run`], and when the predecessor does not hand over; it continues then.
 pub fn take_over(path: &Path, socket: &Path, dry_run: bool) -> Result<()> {
-    // Whoever has started this may end, and its terminal with it; a leader of a session has none already.
+    // The parent and its terminal may end; a session leader keeps running, and the call fails for it.
     let _ = rustix::process::setsid();
     run_on(path, None, Consent { yes: true, confirm: None }, Some((socket, dry_run)))
 }
 
-/// The same with ports that the caller opens.
+/// As [`run`], with ports that the caller opens.
 ///
 /// # Errors
 /// As [`run`].
@@ -92,7 +94,7 @@ fn run_on(path: &Path, open: Option<Opener>, consent: Consent, before: Option<(&
     let _: Result<(), _> = ending.socket.set(prepared.claimed.place().clone());
     let (last, lost_told) = (Arc::clone(&ending), told.clone());
     let supervisor = Supervisor::start(move |lost| {
-        // First of all: the first thread ends what hangs.
+        // Sent first, so that the first thread kills the process if the end hangs.
         let _ = lost_told.try_send(Outcome::Lost);
         last.end(lost)
     });
@@ -101,7 +103,7 @@ fn run_on(path: &Path, open: Option<Opener>, consent: Consent, before: Option<(&
     close_sockets(&threads)?;
     let gateway = threads.spawn("gateway", Loss::Ends, move || {
         let result = serve(prepared, open, &supervisor, &ending);
-        // Before the supervisor goes, with which this closure ends.
+        // Sent before the supervisor is dropped at the end of this closure.
         let _ = told.send(Outcome::Ended(result));
     });
     gateway.context("cannot start the gateway's thread")?;
@@ -117,14 +119,14 @@ fn run_on(path: &Path, open: Option<Opener>, consent: Consent, before: Option<(&
     }
 }
 
-/// End of a gateway, for the first thread of the process.
+/// End of a gateway, as reported to the first thread of the process.
 enum Outcome {
     Ended(Result<()>),
     /// A thread was lost, and the supervisor is about to end the process.
     Lost,
 }
 
-/// State of a start before it opens ports.
+/// State of a start before ports are opened.
 struct Prepared {
     begun: Clock,
     configuration: Configuration,
@@ -132,26 +134,26 @@ struct Prepared {
     path: PathBuf,
     signals: Signals,
     claimed: Claimed,
-    /// Socket of the metrics, if they are wanted.
+    /// Listening socket of the metrics, if configured.
     metrics: Option<Bound>,
     ports: Vec<kernel_hooks::Port>,
     /// Packet hooks of the kernel that the ports bypass.
     found: Inspection,
-    /// Last words of the last gateway.
+    /// Reason why the previous gateway ended, from its file.
     before: Option<String>,
     /// Seconds after which the gateway ends unless it is confirmed.
     confirm: Option<u32>,
-    /// Interfaces that it would leave closed at the end, and that are open.
+    /// Open interfaces that the gateway would close at its end.
     closed: Vec<String>,
-    /// Gateway to go on with.
+    /// Predecessor to take over from.
     inheritance: Option<Arc<Inheritance>>,
-    /// Counters of failed redirects, which take a right that no thread keeps.
+    /// Counters of failed redirects, opened early because they need a capability that is dropped.
     failed: Result<FailedRedirects, TraceError>,
-    /// The setting of events of connections, if they may be followed.
+    /// The sysctl for conntrack events, if connections may be followed.
     events: Option<AllEvents>,
 }
 
-/// Reads the file, endpoints the control socket, and confines the process: all threads are started after that.
+/// Reads the file, binds the control socket, and confines the process before any thread is started.
 fn prepare(
     path: &Path,
     Consent { yes, confirm }: Consent,
@@ -168,7 +170,7 @@ fn prepare(
     let signals = Signals::new().context("cannot listen for signals")?;
     let inheritance =
         predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;
-    // All threads are started after that, with the usual weight.
+    // Dropped before threads start, so that they have normal priority.
     let _stepped_back = inheritance.as_ref().and_then(Inheritance::step_back);
     let (claimed, metrics) = match &inheritance {
         None => {
@@ -194,9 +196,9 @@ fn prepare(
     tags::admit(None, &configuration)?;
     let closed = if confirm.is_some() { closing(configuration.ports.iter()) } else { Vec::new() };
     let before = last_words::before(&configuration.gateway.control);
-    // One that was not confirmed has lost nothing.
+    // A gateway that was not confirmed has lost no thread.
     let before = before.filter(|words| !words.contains(NOT_CONFIRMED));
-    // It looks at other processes, which a confined one cannot.
+    // Done before confinement, because it reads other processes' state.
     af_xdp::forget_gone_offloads();
     let failed = FailedRedirects::new();
     let events = events_of_connections(&configuration, inheritance.is_some());
@@ -219,7 +221,7 @@ fn prepare(
     })
 }
 
-/// The setting by which the kernel tells of all its connections, where ports carry some or may do so later.
+/// The sysctl that enables events for all connections, where ports carry connections or may do so later.
 fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option<AllEvents> {
     let may_carry = |port: &Port| port.role == Role::Router && port.decide != Decide::Router;
     if !configuration.ports.iter().any(may_carry) {
@@ -240,7 +242,7 @@ fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option
     }
 }
 
-/// Starts the thread that closes sockets of ports, which workers have neither the time nor the rights for.
+/// Starts the thread that closes AF_XDP sockets, for which workers have neither time nor privileges.
 fn close_sockets(threads: &Threads) -> Result<()> {
     let Some(closer) = af_xdp::Closer::new() else { return Ok(()) };
     let thread = threads.spawn("close-af-xdp", Loss::Ends, move || closer.run());
@@ -305,14 +307,14 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     if giver.successor().is_none() {
         note_end(&gateway, manager);
     }
-    // The socket's thread has the gateway too; it goes first.
+    // Dropped first: the socket's thread holds the gateway too.
     drop((server, metrics));
-    // So do captures, which end with what they have.
+    // Captures end, with the packets written so far.
     drop(service);
     stop(&gateway, &control, ended, confirm)
 }
 
-/// Hands over what takes rights that no thread keeps.
+/// Moves resources that need dropped capabilities into the gateway.
 fn take_rights(
     gateway: &mut Gateway,
     failed: Result<FailedRedirects, TraceError>,
@@ -322,7 +324,7 @@ fn take_rights(
     gateway.connections = Followed::by(events);
 }
 
-/// Starts a gateway, or goes on with one and says how; `None` for a dry run.
+/// Starts a gateway, or takes over and reports the pause; `None` for a dry run.
 fn begin(
     configuration: Configuration,
     threads: &Threads,
@@ -338,15 +340,15 @@ fn begin(
     Ok(Some((gateway, Some(before.report(pause_us)))))
 }
 
-/// Tells the process that has started this one what has become of it.
+/// Reports the result of a take-over to the parent process.
 fn report(taken: &TakenOver) -> Result<()> {
     let line = serde_json::to_string(taken)?;
-    // It may have gone.
+    // The parent may have ended.
     let _: std::io::Result<()> = writeln!(std::io::stdout(), "{line}");
     Ok(())
 }
 
-/// Sockets for a process that goes on with the gateway.
+/// Sockets for a successor process.
 fn heritage(claimed: &Claimed, metrics: Option<&Bound>, signals: &Signals) -> std::io::Result<Heritage> {
     Ok(Heritage {
         listener: claimed.listener.try_clone()?,
@@ -356,7 +358,7 @@ fn heritage(claimed: &Claimed, metrics: Option<&Bound>, signals: &Signals) -> st
     })
 }
 
-/// Stops the gateway, and says why where that was not asked for.
+/// Stops the gateway, and returns the reason as an error unless a signal asked for it.
 fn stop(
     gateway: &Mutex<Gateway>,
     control: &Path,
@@ -382,10 +384,10 @@ fn stop(
     Err(why)
 }
 
-/// End of a gateway that was started for a time.
+/// Reason of a gateway that ends because its start was not confirmed.
 const NOT_CONFIRMED: &str = "the gateway was not confirmed";
 
-/// Tells of an orderly end, and gives the kernel its setting back.
+/// Records an orderly end, and restores the kernel's setting.
 fn note_end(gateway: &Mutex<Gateway>, manager: Manager) {
     manager.tell(&[NotifyState::Stopping]);
     let mut gateway = lock(gateway);
@@ -394,7 +396,7 @@ fn note_end(gateway: &Mutex<Gateway>, manager: Manager) {
     gateway.events.note_silently(EventKind::Stopping { gateway: name });
 }
 
-/// Starts the threads of the metrics, if these are wanted.
+/// Starts the metrics threads, if configured.
 fn serve_metrics(
     bound: Option<Bound>,
     gateway: &SharedGateway,
@@ -408,7 +410,7 @@ fn serve_metrics(
     server.map(Some).context("cannot start the metrics' threads")
 }
 
-/// Gives up privileges that no thread of the gateway needs, and logs them.
+/// Drops privileges that no thread of the gateway needs, and logs them.
 fn confine(configuration: &Configuration, path: &Path) {
     if configuration.gateway.sandbox == Sandbox::Off {
         tracing::debug!("not confined: `sandbox = \"off\"` in [gateway]");
@@ -419,7 +421,7 @@ fn confine(configuration: &Configuration, path: &Path) {
     confinement.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
 }
 
-/// The control loop, until a signal ends it, the start is not confirmed, which is given out, or the supervisor is lost.
+/// The control loop, until a signal, an unconfirmed start (which is returned) or the loss of a thread.
 fn attend(
     signals: &mut Signals,
     service: &Service,

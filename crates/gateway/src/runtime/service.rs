@@ -1,4 +1,4 @@
-//! Answers of the running gateway to requests by the control socket, or by a signal.
+//! Answers of the running gateway to control requests and signals.
 
 use super::capture::Captures;
 use super::confirmation::{self, Confirmation, Pending};
@@ -30,16 +30,16 @@ mod patterns;
 
 pub(super) use change::{closing, named, open};
 
-/// Interfaces of patterns, as they were found last.
+/// Interfaces that match patterns, as found last.
 #[derive(Debug, Default)]
 struct Seen {
     notices: Option<Notices>,
     patterns: Vec<Pattern>,
-    /// Interfaces that became no port, each of which has been told.
+    /// Interfaces that became no port and were reported.
     skipped: BTreeSet<Skipped>,
-    /// Next look, whether or not anything changes.
+    /// Time of the next check without a change of interfaces.
     retry_at: Option<Nanos>,
-    /// Hooks that have appeared so far.
+    /// Number of hooks that have appeared so far.
     hooks: u64,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct Service {
     giver: Arc<Giver>,
     /// Held while the file is read and applied; locked before the confirmation.
     reload: Mutex<()>,
-    /// Interfaces of patterns; for the control thread alone, which locks it before all others.
+    /// State of the patterns, used by the control thread alone; locked before all other locks.
     seen: Mutex<Seen>,
     /// Locked before the gateway.
     confirmation: Mutex<Confirmation>,
 }
 
 impl Service {
-    /// A service; `pending` is the start itself where that waits to be confirmed.
+    /// A service; `pending` is the start itself if it needs confirmation.
     pub(super) fn new(
         gateway: SharedGateway,
         manager: Manager,
@@ -79,8 +79,8 @@ impl Service {
         &self.gateway
     }
 
-    /// Ends captures whose thread was lost, follows the interfaces of patterns and hooks of the kernel, and takes a change back
-    /// that was not confirmed. Gives it out if it is the start: then the gateway is to end.
+    /// Ends captures whose thread was lost, follows interfaces and kernel hooks, and rolls back an
+    /// unconfirmed change. Returns the pending change if it is the start: the gateway must end then.
     pub(super) fn look(&self) -> Option<Pending> {
         self.captures.look(&self.gateway);
         self.follow_patterns();
@@ -88,7 +88,7 @@ impl Service {
         self.take_back()
     }
 
-    /// Time until a change may have to be taken back.
+    /// Time until a pending change expires.
     pub(super) fn pause(&self) -> Nanos {
         let now = lock(&self.gateway).clock.now();
         self.confirmation().pause(now)
@@ -98,7 +98,7 @@ impl Service {
         self.confirmation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request of the client at the other end of `stream` whose answer is followed by something else.
+    /// Answers a request whose answer is followed by a stream, to the client behind `stream`.
     pub(super) fn take(&self, ask: Ask, stream: UnixStream) {
         match ask {
             Ask::Capture(request) => self.captures.begin(&self.gateway, &request, stream),
@@ -162,7 +162,7 @@ impl Service {
                 let traced = self.tracer.trace(&self.gateway, &request);
                 traced.map(|trace| Answer::Traced(Box::new(trace)))
             }
-            // The server hands these to `take`.
+            // The server passes these to `take`.
             Ask::Capture(_) | Ask::HandOver(_) => {
                 Err(refusal(Fault::Request, "not to be asked here".to_owned()))
             }
@@ -170,14 +170,14 @@ impl Service {
         Response::new(answer.unwrap_or_else(Answer::Error))
     }
 
-    /// Compares what runs with the files. Ports that follow from their patterns are as good as in one.
+    /// Compares the running configuration with the files. Ports from patterns count as configured.
     fn diff(&self) -> Result<Compared, Refusal> {
         let mut added = lock(&self.gateway).added.clone();
         added.retain(|port| port.of.is_some());
         self.compare(&added)
     }
 
-    /// The filter of the log, or another one.
+    /// Returns the log filter, or sets a new one.
     fn log(&self, filter: Option<&str>) -> Result<String, FilterError> {
         let Some(filter) = filter else { return Ok(journal::in_force()) };
         let filter = journal::set(filter)?;
@@ -185,19 +185,19 @@ impl Service {
         Ok(filter)
     }
 
-    /// Has the gateway say that it is not ready, or that it is.
+    /// Marks the gateway as not ready, or as ready again.
     fn drain(&self, draining: bool) -> Draining {
         let mut gateway = lock(&self.gateway);
         if std::mem::replace(&mut gateway.draining, draining) != draining {
             gateway.events.note(EventKind::Draining { draining });
         }
-        // Programs carry packets, too.
+        // Ports' programs carry packets, too.
         gateway.count_carried();
         let name = gateway.configuration.gateway.name.clone();
         Draining { gateway: name, draining, received: gateway.accounts().received }
     }
 
-    /// The modem behind a port, after the order.
+    /// The modem row of a port, after carrying out `order`.
     fn modem(&self, port: &str, order: Option<ModemOrder>) -> Result<ModemRow, Refusal> {
         let gateway = lock(&self.gateway);
         let state = gateway.ports.iter().find(|state| state.configuration.name == port);
@@ -218,18 +218,18 @@ impl Service {
         handle.modem_row().ok_or_else(none)
     }
 
-    /// Reloads because of SIGHUP; the result goes to the log.
+    /// Reloads because of SIGHUP; the result is logged.
     pub(super) fn reload_by_signal(&self) {
-        // What happened is in the log already.
+        // The reload has logged its result already.
         let _: Result<Reloaded, Refusal> = self.reload(ReloadRequest::default());
     }
 
-    /// Reads the file again and applies the changes, all of them or none.
+    /// Reads the file again and applies all of its changes or none.
     fn reload(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
         self.announced(request.dry_run, || self.change(request))
     }
 
-    /// Makes a change, and tells of it unless it is a dry run.
+    /// Makes a change, and reports it unless it is a dry run.
     fn announced(
         &self,
         is_dry: bool,
@@ -270,7 +270,7 @@ impl Service {
         outcome
     }
 
-    /// Keeps the change that waits to be confirmed.
+    /// Confirms the pending change.
     fn confirm(&self) -> Result<Confirmed, Refusal> {
         let mut confirmation = self.confirmation();
         let now = lock(&self.gateway).clock.now();

@@ -3,13 +3,13 @@
 use super::gateway::Gateway;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A gateway that the control thread and the socket's thread share.
+/// The gateway, shared by the control thread and the threads of the sockets.
 pub type SharedGateway = Arc<Mutex<Gateway>>;
 
-/// The same where the gateway is not kept.
+/// A weak reference to the shared gateway.
 pub type WeakGateway = std::sync::Weak<Mutex<Gateway>>;
 
-/// The gateway, for one change or one look at it.
+/// Locks the gateway; ignores poisoning.
 pub fn lock(gateway: &Mutex<Gateway>) -> MutexGuard<'_, Gateway> {
     gateway.lock().unwrap_or_else(PoisonError::into_inner)
 }

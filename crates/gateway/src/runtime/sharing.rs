@@ -1,5 +1,5 @@
-//! A worker's part in the worker group: packets that find their worker by flow, and flows that are
-//! spread over all of them.
+//! A worker's part in the worker group: packets steered to workers by flow, and flows that are spread over
+//! all workers.
 
 use super::wake::Wakeup;
 use crate::clock::Clock;
@@ -14,9 +14,9 @@ use polder_datapath::worker_group::{Stages, WorkerGroup, WorkerGroupOptions, wor
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-/// State that one worker shares with the others.
+/// State that a worker shares with the others.
 pub struct Sharing {
-    /// Its share of the worker group.
+    /// The worker's member of the worker group.
     pub group: WorkerGroup,
     /// Order in which the packets of each port are steered to workers.
     orders: Vec<Order>,
@@ -24,15 +24,16 @@ pub struct Sharing {
     wakeups: Vec<Arc<Wakeup>>,
     /// True if the last round had work.
     pub was_busy: bool,
-    /// Time at which others last brought packets, or were helped.
+    /// Time at which another worker last brought packets, or was helped.
     pub shared_at: Nanos,
 }
 
-/// Time for which a worker stays awake for more from the others: what sleep and a wake-up would take of both.
+/// Time for which a worker stays awake for more packets from others: the cost of a sleep and a wake-up for
+/// both.
 const AWAKE: Nanos = Nanos(50_000);
 
 impl Sharing {
-    /// The part of a worker in a worker group whose workers have these wakeups.
+    /// Creates the state of a worker whose group has these wake-ups.
     pub fn new(group: WorkerGroup, wakeups: &[Arc<Wakeup>]) -> Self {
         Self {
             group,
@@ -49,7 +50,7 @@ impl Sharing {
         self.orders.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
-    /// Says how the packets of a port find their worker.
+    /// Sets how the packets of a port are steered to workers.
     pub fn set_order(&mut self, port: PortId, order: Order) {
         let index = usize::from(port.0);
         if self.orders.len() <= index {
@@ -58,12 +59,12 @@ impl Sharing {
         self.orders[index] = order;
     }
 
-    /// True if more is to be expected soon.
+    /// True if other workers brought packets, or were helped, in the last 50 µs.
     pub fn stays_awake(&self, now: Nanos) -> bool {
         now.since(self.shared_at) < AWAKE
     }
 
-    /// Wakes the workers that have been brought packets, and others while work batches wait for them.
+    /// Wakes workers that were brought packets, and idle workers while work batches wait.
     pub fn wake(&mut self) {
         let wakes = self.group.take_wakes();
         let mut brought = wakes.brought;
@@ -79,7 +80,7 @@ impl Sharing {
     }
 }
 
-/// A worker's stages, with all that they need.
+/// A worker's stages, with their context.
 pub struct WorkerStages<'a, E> {
     /// The stages.
     pub engine: &'a mut Engine,
@@ -89,9 +90,9 @@ pub struct WorkerStages<'a, E> {
     pub egress: &'a mut E,
     /// The clock.
     pub clock: Clock,
-    /// The time of the round.
+    /// Time of the round.
     pub now: Nanos,
-    /// True if the current work is timed.
+    /// True if the current turn's CPU time is measured.
     pub timed: bool,
 }
 
@@ -136,8 +137,8 @@ impl<E: Egress> Stages for WorkerStages<'_, E> {
     }
 }
 
-/// The worker group that a configuration asks for: none when every packet stays with the worker that polls
-/// its queue, or there is one worker.
+/// The worker group of a configuration; `None` when every packet stays on the worker that polls its queue, or
+/// with one worker.
 pub fn worker_group_for(configuration: &Configuration) -> Option<Vec<WorkerGroup>> {
     let workers = usize::from(configuration.gateway.workers);
     if workers < 2 || configuration.ports.iter().all(|port| port.order == Configured::Queue) {
@@ -156,7 +157,7 @@ pub fn worker_group_for(configuration: &Configuration) -> Option<Vec<WorkerGroup
     ))
 }
 
-/// The order of a port in the datapath's words.
+/// Converts a port's configured order to the datapath's type.
 pub fn order(configured: Configured) -> Order {
     match configured {
         Configured::Queue => Order::Queue,
@@ -166,7 +167,7 @@ pub fn order(configured: Configured) -> Order {
     }
 }
 
-/// Secret number, so that senders cannot aim at one worker.
+/// Random seed, so that senders cannot choose a worker.
 fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

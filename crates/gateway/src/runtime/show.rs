@@ -1,6 +1,6 @@
-//! From the running gateway to the rows of `polder show`.
+//! The running gateway's state as rows of `polder show`.
 //!
-//! Reading takes the gateway's lock for as long as counters are copied; what is large is read after.
+//! The gateway's lock is held while counters are copied; large tables are read after it is released.
 
 mod bridges;
 pub(super) mod connections;
@@ -38,11 +38,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use tunnels::tunnels;
 
-/// One view of the gateway as it is, or its rows of that name, address or number; of connections so many at most; drops also of
-/// the last `since_seconds`, or of the time that the gateway knows of.
+/// One view of the gateway, or its rows with the name, address or number `of`; at most `most` connections;
+/// drops of the last `since_seconds`, or of the known history.
 ///
 /// # Errors
-/// When there are no such rows.
+/// When no row matches.
 pub fn show_of(
     gateway: &Mutex<Gateway>,
     what: What,
@@ -67,7 +67,7 @@ pub fn show_of(
     Ok(shown)
 }
 
-/// Subtracts what was dropped before the last `seconds`; returns the time that is left.
+/// Subtracts drops that are older than `seconds`; returns the time that is covered.
 fn keep_latest(gateway: &Gateway, drops: &mut Drops, seconds: u64) -> Nanos {
     let now = gateway.clock.now();
     let ago = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
@@ -77,13 +77,13 @@ fn keep_latest(gateway: &Gateway, drops: &mut Drops, seconds: u64) -> Nanos {
     now.since(since)
 }
 
-/// True if `name` is a port, and neither a reason nor a stage of the drops.
+/// True if `name` is a port, and neither a drop reason nor a stage.
 fn is_port(gateway: &Gateway, name: &str, drops: &Drops) -> bool {
     gateway.ports.iter().any(|state| state.configuration.name == name)
         && !drops.reasons.iter().any(|row| row.reason == name || row.stage == name)
 }
 
-/// The route of packets to an address.
+/// The routes that match an address.
 fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> {
     let locked = lock(gateway);
     let routing = &locked.lasting.routing;
@@ -98,11 +98,11 @@ fn route_of(gateway: &Mutex<Gateway>, address: IpAddr) -> Result<Shown, String> 
     Ok(Shown { format: FORMAT, gateway, uptime_nanos, since_nanos, lost_threads, view })
 }
 
-/// One view of the gateway as it is; of connections those alone that are `wanted`, and so many at most.
+/// One view of the gateway; `wanted` restricts connections, to a filter and a maximum number.
 fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> Shown {
     let mut locked = lock(gateway);
     locked.count_carried();
-    // Workers at rest bring their counters, and those of devices, up to date for the next view.
+    // Idle workers update their counters, and devices' ones, for the next view.
     locked.wake_workers();
     let name = locked.configuration.gateway.name.clone();
     let uptime = uptime(&locked);
@@ -126,7 +126,7 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
         What::Flows => View::Flows(views::flows(&locked)),
         What::Connections => {
             let source = views::connections(&locked);
-            // Reading them takes a while, and needs the gateway no more.
+            // Reading the rows takes long and needs no lock.
             drop(locked);
             View::Connections(source.read(wanted.0, wanted.1))
         }
@@ -138,7 +138,7 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
         What::Queues => View::Queues(views::queues(&locked)),
         What::Config => {
             let running = locked.configuration.clone();
-            // Writing it takes a while, and needs the gateway no more.
+            // Writing the text takes long and needs no lock.
             drop(locked);
             View::Config(configuration(&running))
         }
@@ -147,7 +147,7 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
             let bridges = bridges.collect::<Vec<_>>();
             let places = places(&locked.configuration);
             let second = FdbTime::new(locked.clock.now(), 0).second;
-            // Walking the tables takes a while, and needs the gateway no more.
+            // Walking the tables takes long and needs no lock.
             drop(locked);
             View::Fdb(bridges.into_iter().map(|bridge| bridge.fill(&places, second)).collect())
         }
@@ -201,7 +201,7 @@ fn state(gateway: &Gateway) -> GatewayState {
     }
 }
 
-/// Counters of the routing stages of all workers together.
+/// Counters of the routing stages, summed over all workers.
 fn routing(gateway: &Gateway) -> Vec<(String, u64)> {
     let mut sums = BTreeMap::<&str, u64>::new();
     for worker in gateway.worker_counters() {
@@ -210,7 +210,7 @@ fn routing(gateway: &Gateway) -> Vec<(String, u64)> {
     sums.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Time since the start.
+/// Time since the start of the gateway.
 pub(super) fn uptime(gateway: &Gateway) -> Nanos {
     gateway.clock.elapsed()
 }
@@ -225,7 +225,7 @@ fn path(gateway: &Gateway) -> Path {
     let has_rules = !gateway.configuration.filters.is_empty();
     let stages = |workers: &[&WorkerCounters], queues: &[Arc<QueueCounters>]| {
         let mut rows = stages(workers, queues);
-        // Without rules there is no such stage.
+        // Without rules the filter stage is not shown.
         rows.retain(|row| row.stage != Stage::Filter.name() || row.packets > 0 || has_rules);
         rows
     };
@@ -417,7 +417,7 @@ fn bypassed((bypassed, appeared): (Bypassed, bool)) -> BypassedRow {
     BypassedRow { by, name, effect, appeared }
 }
 
-/// Pre-flight findings of the last opening that ought to be mended.
+/// Findings of the last opening of a port that need a remedy.
 fn findings(state: &PortState) -> Vec<String> {
     let findings = state.handle().map(|handle| handle.findings()).unwrap_or_default();
     let in_front = state.program_in_front.as_deref().map(program_in_front);
@@ -443,7 +443,7 @@ pub(super) fn all_drops(gateway: &Gateway) -> Drops {
     Drops { reasons: DropReason::ALL.iter().filter_map(row).collect(), ..Drops::default() }
 }
 
-/// Packets that the queues in front of a port have dropped for `reason`.
+/// Packets that the queue of a port has dropped for `reason`.
 fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
     let sum =
         |count: fn(&EgressCounters) -> u64| state.queues.iter().map(|queue| count(&queue.counters)).sum();

@@ -10,21 +10,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// The signals that a gateway obeys, each a byte in a pipe.
+/// Signals that the gateway handles, each as a byte in a socket pair.
 pub(super) struct Signals {
     pub(super) end: UnixStream,
-    /// Written to end the gateway without a signal.
+    /// Write end that ends the gateway without a signal.
     pub(super) ender: UnixStream,
     pub(super) reload: UnixStream,
 }
 
-/// Reason why a wait has ended.
+/// Reason for the end of a wait.
 pub(super) enum Signal {
-    /// The process is to end.
+    /// The process must end.
     End,
-    /// The configuration is to be read again.
+    /// The configuration file must be read again.
     Reload,
-    /// There is work for [`Gateway::take_news`](super::gateway::Gateway::take_news), or the supervisor has ended.
+    /// An event descriptor is readable: work for [`Gateway::take_news`](super::gateway::Gateway::take_news),
+    /// or the end of the supervisor.
     News,
 }
 
@@ -34,7 +35,7 @@ impl Signals {
         let (reload, reload_writer) = UnixStream::pair()?;
         let impatient = ends();
         for signal in [SIGTERM, SIGINT] {
-            // The second one ends the process at once; in this order, so that the first one does not.
+            // The second signal exits at once. Registered in this order, so that the first signal does not.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;
             signal_hook::flag::register(signal, Arc::clone(&impatient))?;
             pipe::register(signal, end_writer.try_clone()?)?;
@@ -44,11 +45,11 @@ impl Signals {
         Ok(Self { end, ender: end_writer, reload })
     }
 
-    /// Waits for a signal. `None` when `timeout` has passed without one.
+    /// Waits for a signal. Returns `None` when `timeout` has passed.
     pub(super) fn wait(&mut self, timeout: Timespec, events: [Option<&OwnedFd>; 3]) -> Option<Signal> {
         let mut files = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.reload, PollFlags::IN)];
         files.extend(events.into_iter().flatten().map(|event| PollFd::new(event, PollFlags::IN)));
-        // An interrupted wait is a wait that ended early; the next one sees the byte.
+        // After EINTR the next wait sees the byte.
         poll(&mut files, Some(&timeout)).ok()?;
         let is_readable =
             |at: usize| files.get(at).is_some_and(|file| file.revents().contains(PollFlags::IN));
@@ -60,14 +61,14 @@ impl Signals {
         }
         Some({
             let mut bytes = [0; 16];
-            // Several hang-ups before we looked are one.
+            // Several SIGHUPs before the read cause one reload.
             let _: std::io::Result<usize> = self.reload.read(&mut bytes);
             Signal::Reload
         })
     }
 }
 
-/// A pause as system calls take it.
+/// Converts a pause for system calls.
 pub(super) fn timespec(pause: Nanos) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),

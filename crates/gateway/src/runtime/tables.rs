@@ -1,4 +1,4 @@
-//! From a configuration to the tables of the datapath.
+//! Builds the datapath's tables from a configuration.
 
 use super::filters::FilterSlots;
 use super::routing::Routing;
@@ -27,30 +27,30 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// State that outlives a configuration, by name.
+/// State that survives changes of the configuration, by name.
 #[derive(Default)]
 pub struct Lasting {
-    /// Learnt addresses of each bridge.
+    /// Learned addresses of each bridge.
     pub fdbs: HashMap<String, Arc<Fdb>>,
     /// Next hop, sequence numbers and counters of each tunnel.
     pub tunnels: HashMap<String, Arc<TunnelState>>,
-    /// Counters of rules.
+    /// Counters of filter rules.
     pub filters: FilterSlots,
     /// Routes, and the state that they depend on.
     pub routing: Routing,
-    /// Counts of merged and cut packets of each port.
+    /// Counts of merged and split packets of each port.
     pub outlets: HashMap<String, Arc<OutletState>>,
-    /// Ports that are stopped because of a packet hook of the kernel, and their tunnels.
+    /// Ports that carry nothing because of a kernel packet hook, and their tunnels.
     pub stopped: BTreeSet<PortId>,
-    /// Tunnels that are known to be dead.
+    /// Tunnels whose remote is known to be unreachable.
     pub dead: HashSet<PortId>,
-    /// Tunnels of which it was said that they live.
+    /// Tunnels that were reported as up.
     pub alive: HashSet<PortId>,
 }
 
 impl Lasting {
     fn fdb(&mut self, bridge: &Bridge) -> Arc<Fdb> {
-        // A seed that nobody outside can guess, so that nobody can choose addresses that collide.
+        // A random seed, so that senders cannot choose addresses that collide in the hash table.
         let seed = RandomState::new().build_hasher().finish();
         let fresh = || Arc::new(Fdb::new(FdbOptions { capacity: bridge.max_entries, seed }));
         let fdb = self.fdbs.entry(bridge.name.clone()).or_insert_with(fresh);
@@ -66,7 +66,7 @@ impl Lasting {
         Arc::clone(state.or_insert_with(|| Arc::new(TunnelState::new(workers).with_secret(secret()))))
     }
 
-    /// Forgets state of objects that the configuration does not name any more.
+    /// Removes state of objects that the configuration does not name.
     pub fn retain(&mut self, configuration: &Configuration) {
         let bridges = configuration.bridges.iter().map(|bridge| bridge.name.as_str()).collect::<HashSet<_>>();
         let ports = configuration.ports.iter().map(|port| port.name.as_str()).collect::<HashSet<_>>();
@@ -81,7 +81,7 @@ impl Lasting {
 /// Tables of `configuration`, with the properties of the open ports, and without fast paths.
 ///
 /// # Errors
-/// When the parts of the configuration contradict each other; a checked one does not.
+/// When parts of the configuration contradict each other; a checked configuration has no contradictions.
 pub(super) fn tables(
     configuration: &Configuration,
     ports: &HashMap<PortId, Facts>,
@@ -94,7 +94,7 @@ pub(super) fn tables(
         bridge_options(bridge, (&groups, &own), lasting)
     });
     let bridges = Bridges::new(bridges.collect::<Result<_>>()?, Arc::clone(links))?;
-    // Counters outlive a reload, which may bring more workers.
+    // Counters outlive a reload, which may add workers.
     let workers = usize::from(configuration.gateway.workers.max(PREPARED));
     let mut tunnels = Vec::new();
     for tunnel in &configuration.tunnels {
@@ -123,13 +123,13 @@ pub(super) fn tables(
     })
 }
 
-/// Addresses that packets of a port may come from, if they are looked at.
+/// Source addresses that packets of a port may have, if the port checks them.
 fn guard(port: Option<&Port>) -> Option<SourceGuard> {
     let guard = port?.source_guard.as_ref()?;
     Some(SourceGuard::new(MacAddress(guard.mac.0), &guard.addresses))
 }
 
-/// Outlet of a port: abilities of its device; a tunnel sends complete packets.
+/// Outlet of a port, with its device's offloads; a tunnel sends complete packets.
 fn outlet(
     port: Option<&Port>,
     ports: &HashMap<PortId, Facts>,
@@ -143,18 +143,18 @@ fn outlet(
     Outlet { takes, coalesce: port.coalesce && takes.segments, state }
 }
 
-/// An IP packet of 64 KiB with an Ethernet header and two tags.
+/// Length of an IP packet of 64 KiB with an Ethernet header and two tags.
 const LONGEST_FRAME: usize = 65_535 + 14 + 8;
 
-/// By tunnel to one of several remotes, the first of them: together they are one port of the bridge.
+/// By tunnel of a list of remotes, the list's first tunnel: the bridge treats the list as one port.
 fn split_horizons(configuration: &Configuration) -> HashMap<PortId, PortId> {
     let listed = configuration.tunnels.iter().filter(|tunnel| tunnel.is_of_list());
     let mut first = HashMap::new();
     listed.map(|tunnel| (tunnel.id, *first.entry(tunnel.table.as_str()).or_insert(tunnel.id))).collect()
 }
 
-/// Addresses of the members that the kernel has. Where an interface has the address of a TAP, frames for it are the
-/// TAP's.
+/// MAC addresses of the members that are interfaces of the kernel. If an interface and a TAP share an
+/// address, frames to it go to the TAP.
 fn own_addresses(
     bridge: &Bridge,
     configuration: &Configuration,
@@ -229,10 +229,10 @@ fn vlan_id(vlan: u16) -> Result<VlanId> {
     VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is no VLAN; use 1 to 4094"))
 }
 
-/// The options of a tunnel.
+/// Options of a tunnel.
 ///
 /// # Errors
-/// When its values contradict each other; checked ones do not.
+/// When values contradict each other; checked values do not.
 pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result<TunnelOptions> {
     if let Some(mac) = tunnel.next_hop_mac {
         state.next_hop.set_address(Some(MacAddress(mac.0)));

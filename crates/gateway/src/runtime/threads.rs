@@ -7,21 +7,20 @@ use std::path::Path;
 /// Use of a thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// On a CPU.
+    /// Time on a CPU.
     pub(super) on_cpu: Nanos,
-    /// Ready to run, while another thread had the CPU.
+    /// Time ready to run while another thread had the CPU.
     pub(super) waiting: Nanos,
 }
 
-/// Time for which a thread has been asleep of the time that has passed: neither on a CPU nor ready for one, which is what
-/// the thread cannot know of itself. `counted` is its own account, which has to do where the system does not tell.
+/// Time of `elapsed` for which a thread was asleep, neither on a CPU nor ready to run, from the kernel's
+/// statistics. Returns `counted`, the thread's own measurement, where the kernel has none.
 pub(super) fn asleep(times: Option<&Times>, elapsed: Nanos, counted: Nanos) -> Nanos {
     let Some(times) = times else { return counted };
     Nanos(elapsed.0.saturating_sub(times.on_cpu.0).saturating_sub(times.waiting.0))
 }
 
-/// The times of the threads whose names begin with `prefix`, by name; without those that the system does
-/// not tell.
+/// Times of the threads whose names begin with `prefix`, by name; threads without statistics are left out.
 pub(super) fn times(prefix: &str) -> HashMap<String, Times> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let times = threads.filter_map(|thread| {

@@ -1,4 +1,4 @@
-//! Tunnels of packets, as the router sees them: links like those of its ports.
+//! Layer-3 tunnels as links of the router.
 
 use super::routing::{AttachedPort, Ports};
 use super::tables::{Lasting, tunnel_options};
@@ -10,15 +10,14 @@ use polder_datapath::wire::{IpProtocol, MacAddress};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Payload of a tunnel.
+/// Payload type of a tunnel.
 pub(super) fn carries(tunnel: &Tunnel) -> Carries {
     if tunnel.is_routed() { Carries::Packets(stations(tunnel)) } else { Carries::Frames }
 }
 
-/// The addresses that packets of a tunnel have while they are inside. Another Polder at the other end has the
-/// same ones the other way round.
+/// Internal MAC addresses of packets of a tunnel. A Polder at the other end derives the same pair, swapped.
 pub(super) fn stations(tunnel: &Tunnel) -> Stations {
-    // Of GRE, the key alone.
+    // For GRE, only the key is included.
     let protocol = Some(tunnel.carrier().protocol()).filter(|&protocol| protocol != IpProtocol::GRE);
     let protocol = protocol.map(|protocol| protocol.0);
     let key = || tunnel.key.map(u32::to_be_bytes).into_iter().flatten().chain(protocol);
@@ -26,18 +25,18 @@ pub(super) fn stations(tunnel: &Tunnel) -> Stations {
     Stations { near: station(tunnel.local, tunnel.remote), far: station(tunnel.remote, tunnel.local) }
 }
 
-/// Station of this end that sends keepalives: an address of its own for each tunnel, that nobody can guess who does not
-/// know the secret of the tunnel's state.
+/// Source MAC address of keepalives: different for each tunnel, and not predictable without the secret of the
+/// tunnel's state.
 pub(super) fn keepalive_station(tunnel: &Tunnel, secret: u64) -> MacAddress {
     let number = tunnel.vxlan.map(|vxlan| vxlan.vni).or(tunnel.key).map(u32::to_be_bytes);
     let numbers = number.into_iter().flatten().chain(secret.to_be_bytes());
     let [_, rest @ ..] = station([tunnel.local, tunnel.remote], numbers);
     let [b, c, d, e, f] = rest;
-    // Other than the stations of tunnels of packets, whose first octet is 02.
+    // The first octet differs from that of [`stations`], which is 02.
     MacAddress([0x0e, b, c, d, e, f])
 }
 
-/// A locally administered address made of the ends of a tunnel and its numbers.
+/// A locally administered MAC address, hashed from the ends of a tunnel and its numbers.
 fn station(ends: [IpAddr; 2], numbers: impl Iterator<Item = u8>) -> [u8; 6] {
     let octets = ends.into_iter().flat_map(|end| match end {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -48,7 +47,7 @@ fn station(ends: [IpAddr; 2], numbers: impl Iterator<Item = u8>) -> [u8; 6] {
     [2, b, c, d, e, f]
 }
 
-/// Adds the tunnels of packets to the ports that the router sees.
+/// Adds the layer-3 tunnels to the router's ports.
 pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lasting: &Lasting) {
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
         let Some(carrier) = ports.get(&tunnel.port) else { continue };
@@ -60,7 +59,7 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
     }
 }
 
-/// The largest packet that is routed into a tunnel over a port that carries `carrier` bytes.
+/// The tunnel's MTU for routed packets, over an underlay with an MTU of `carrier` bytes.
 pub(super) fn mtu(tunnel: &Tunnel, carrier: u32, state: Option<Arc<TunnelState>>) -> Option<u16> {
     let options = tunnel_options(tunnel, state.unwrap_or_else(|| Arc::new(TunnelState::new(1)))).ok()?;
     Some(options.packet_mtu(u16::try_from(carrier).unwrap_or(u16::MAX)))

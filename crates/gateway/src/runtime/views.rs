@@ -1,4 +1,4 @@
-//! Rows of `polder show` about queues, and about the workers' tasks.
+//! Rows of `polder show` about queues, flows, connections and steering.
 
 use super::gateway::{
     FailureSource, FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
@@ -18,7 +18,7 @@ use polder_datapath::units::Nanos;
 use polder_devices::skb::Entry;
 use std::collections::HashMap;
 
-/// The queues in front of all ports.
+/// Rows of the queues of all ports.
 pub(super) fn queues(gateway: &Gateway) -> Vec<QueueRow> {
     gateway.ports.iter().flat_map(|port| port.queues.iter().filter_map(|queue| row(port, queue))).collect()
 }
@@ -49,7 +49,7 @@ fn wait_row((longest, packets): (Option<Nanos>, u64)) -> WaitRow {
     WaitRow { longest_nanos: longest.map(|longest| longest.0), packets }
 }
 
-/// Flows that ports' programs carry, those that have carried most first.
+/// Flows that ports' programs carry, by bytes, largest first.
 pub(super) fn flows(gateway: &Gateway) -> flows::Flows {
     let mut entries = gateway.flows();
     entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.bytes));
@@ -115,7 +115,7 @@ fn failed_row((packets, source): (u64, FailureSource)) -> FailedRow {
     FailedRow { packets, source: source.to_owned(), reason }
 }
 
-/// Source of the rows of connections.
+/// State that the rows of connections are read from.
 pub(super) fn connections(gateway: &Gateway) -> Source {
     let index = |state: &PortState| state.facts.as_ref().and_then(|facts| facts.index);
     let port = |state: &PortState| Some((index(state)?, state.configuration.name.clone()));
@@ -128,7 +128,7 @@ pub(super) fn connections(gateway: &Gateway) -> Source {
     }
 }
 
-/// Flows that are shown at most.
+/// Maximum number of flows shown.
 const MOST_FLOWS: usize = 1000;
 
 /// Distribution of packets among workers.
@@ -195,7 +195,7 @@ fn word(order: steer::Order) -> &'static str {
     }
 }
 
-/// The flows of all workers together: one that is spread weighs on several.
+/// Heaviest flows, summed over all workers: a spread flow has load on several.
 fn flow_rows(gateway: &Gateway, flows: impl Iterator<Item = Flows>) -> Vec<FlowRow> {
     let (mut sums, mut nanos) = (HashMap::<u32, (Heavy, Option<FlowName>)>::new(), 0);
     for flows in flows {

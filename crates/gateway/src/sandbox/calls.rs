@@ -1,41 +1,41 @@
-//! System calls that each role of a thread may make, with reasons. Whatever is in no table answers EPERM.
+//! System calls that each thread role may make, with reasons. Other calls return EPERM.
 //!
-//! A capability of the gateway that needs another call adds its row here, and a row of its own in
-//! `packaging/polder.service` where a test says so. Calls whose arguments are looked at cost some
-//! nanoseconds more each time, so the calls of the packet path have no condition.
+//! A new feature that needs another call adds a row here, and a row in `packaging/polder.service` where a
+//! test asks for that. Checks of arguments cost some nanoseconds for each call, so calls on the packet path
+//! have none.
 
 use super::role::Role;
 
-/// A system call that may be made.
+/// A permitted system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// The number on this machine.
+    /// Number of the call on this architecture.
     pub number: i64,
     /// `SYS_` and the name of the call.
     symbol: &'static str,
-    /// The condition under which the call may be made.
+    /// Condition on the call's arguments.
     pub when: When,
     /// Reason why the gateway needs the call.
     pub reason: &'static str,
 }
 
 impl Call {
-    /// The name of the call, as in its manual page.
+    /// Name of the call, as in its manual page.
     pub fn name(&self) -> &'static str {
         self.symbol.trim_start_matches("SYS_")
     }
 }
 
-/// A condition on the arguments of a call.
+/// Condition on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// None.
+    /// No condition.
     Always,
-    /// One 32-bit argument has one of some values.
+    /// A 32-bit argument has one of some values.
     OneOf(u8, &'static [i32]),
-    /// One argument has all of the bits of the first mask, and none of the second.
+    /// An argument has all bits of the first mask, and no bit of the second.
     Bits(u8, u64, u64),
-    /// One 32-bit argument is the number of this process.
+    /// A 32-bit argument is the id of this process.
     OwnProcess(u8),
 }
 
@@ -52,7 +52,7 @@ macro_rules! calls {
     (@when $when:expr) => { $when };
 }
 
-/// The calls of a role.
+/// Calls of a role.
 pub fn calls(role: Role) -> impl Iterator<Item = &'static Call> {
     let own: &[&'static [Call]] = match role {
         Role::Control => &[CONTROL, CONTROL_NAMES, OLD_CONTROL],
@@ -66,15 +66,15 @@ pub fn calls(role: Role) -> impl Iterator<Item = &'static Call> {
     [COMMON, OLD].into_iter().chain(own.iter().copied()).chain(confining.iter().copied()).flatten()
 }
 
-/// Families of sockets that the control threads open.
+/// Address families of sockets that control threads may open.
 pub const FAMILIES: &[i32] =
     &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// Memory that can be written to and is no code.
+/// Memory that is not executable.
 const NO_CODE: When = When::Bits(2, 0, libc::PROT_EXEC as u64);
 
-/// A thread, and neither a process nor a namespace. `clone3`, whose arguments a filter cannot see, answers
-/// ENOSYS, and the C library takes this call.
+/// A thread in the same process and namespaces. `clone3`, whose arguments a filter cannot read, returns
+/// ENOSYS, and the C library falls back to `clone`.
 const THREAD: When = When::Bits(0, libc::CLONE_THREAD as u64, NAMESPACES);
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
@@ -84,15 +84,15 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWCGROUP) as u64;
 
-/// Reading and writing entries of maps that are open.
+/// Reading and writing elements of open maps.
 const FLOWS: When = When::OneOf(0, &[BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM]);
 const BPF_MAP_LOOKUP_ELEM: i32 = 1;
 const BPF_MAP_UPDATE_ELEM: i32 = 2;
 
-/// Reading limits, and setting none: the third argument is no structure.
+/// Reading limits without setting them: the third argument is null.
 const READ_LIMITS: When = When::Bits(2, 0, u64::MAX);
 
-/// Calls of every thread: memory, locks, events, its own end.
+/// Calls of every thread: memory, locks, events, exit.
 const COMMON: &[Call] = calls! {
     SYS_read, "packets of TAPs, events, sockets";
     SYS_write, "packets of TAPs, events, sockets, the log";
@@ -132,7 +132,7 @@ const COMMON: &[Call] = calls! {
     SYS_exit_group, "the end of the process";
 };
 
-/// Calls that machines of the x86-64 have beside newer ones.
+/// Older variants of calls, which only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[Call] = calls! {
     SYS_poll, "to wait for descriptors";
@@ -141,8 +141,8 @@ const OLD: &[Call] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[Call] = &[];
 
-/// Calls of the control threads: the one that looks after the gateway, the one that answers the control
-/// socket, the supervisor, and those that look for an adapter, close sockets or read packet hooks. A reload opens all that a start opens.
+/// Calls of the control threads: control loop, control socket, supervisor, and threads that look for
+/// adapters, close sockets or read packet hooks. A reload needs the same calls as a start.
 const CONTROL: &[Call] = calls! {
     SYS_pread64, "the state of threads, where the kernel does not report their ends (before Linux 6.9); the configuration of a PCI device";
     SYS_pwrite64, "the configuration of a PCI device";
@@ -191,7 +191,7 @@ const CONTROL: &[Call] = calls! {
     SYS_sysinfo, "sorting of large tables by the library";
 };
 
-/// Calls of the control threads that name files, which landlock bounds.
+/// Calls of the control threads that take paths, which landlock restricts.
 const CONTROL_NAMES: &[Call] = calls! {
     SYS_openat, "the configuration of a reload, /dev/net/tun, usbfs, tables in /proc and /sys";
     SYS_statx, "whether a control socket is still this gateway's; namespaces";
@@ -210,7 +210,7 @@ const CONTROL_NAMES: &[Call] = calls! {
     SYS_getcwd, "paths of files";
 };
 
-/// Calls that machines of the x86-64 have beside newer ones.
+/// Older variants of calls, which only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLD_CONTROL: &[Call] = calls! {
     SYS_open, "tables of the C library";
@@ -222,7 +222,7 @@ const OLD_CONTROL: &[Call] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CONTROL: &[Call] = &[];
 
-/// Calls by which threads that control starts give up more: they cannot give anything back.
+/// Calls for dropping privileges in new threads; they cannot gain any.
 const CONFINE: &[Call] = calls! {
     SYS_capget, "what a thread may";
     SYS_capset, "less of it";
@@ -233,7 +233,7 @@ const CONFINE: &[Call] = calls! {
     SYS_landlock_restrict_self, "fewer files";
 };
 
-/// Calls of a worker: packets in and out, and how the kernel receives for it.
+/// Calls of a worker: sending, receiving, and setting how the kernel receives.
 const WORKER: &[Call] = calls! {
     SYS_bpf if FLOWS, "flows that a port's program is to carry";
     SYS_sendto, "wake-ups of AF_XDP, netlink of NAPI contexts, USB/IP";
@@ -261,7 +261,7 @@ const CAPTURE: &[Call] = calls! {
     SYS_shutdown, "the end of the capture";
 };
 
-/// Calls of a thread that brings packet memory in and gives it back.
+/// Calls of a reload worker, which maps and releases packet memory.
 const RELOAD: &[Call] = calls! {
     SYS_fallocate, "memory that is given back";
     SYS_fstat, "how much memory there is";
@@ -270,7 +270,7 @@ const RELOAD: &[Call] = calls! {
     SYS_sendto, "the control loop, from the handler of a signal when the first thread is gone";
 };
 
-/// Calls of the thread that answers monitoring: it opens nothing and connects to nobody.
+/// Calls of the metrics thread, which opens no file and no connection.
 const METRICS: &[Call] = calls! {
     SYS_accept4, "connections of monitoring";
     SYS_recvfrom, "requests";
@@ -278,7 +278,7 @@ const METRICS: &[Call] = calls! {
     SYS_shutdown, "the end of an answer";
 };
 
-/// Calls of the first thread, which waits for the outcome.
+/// Calls of the first thread, which waits for the end of the gateway.
 const MAIN: &[Call] = calls! {
     SYS_sendto, "the control loop, from the handler of a signal";
     SYS_kill if When::OwnProcess(0), "an end of the gateway that takes too long";
@@ -287,7 +287,7 @@ const MAIN: &[Call] = calls! {
 
 /// `TCGETS`, whose type differs by C library.
 const TERMINAL: i32 = 0x5401;
-/// linux/prctl.h: names of anonymous memory, which the C library gives.
+/// linux/prctl.h: names of anonymous memory, set by the C library.
 const PR_SET_VMA: i32 = 0x5356_4d41;
-/// linux/prctl.h: the auxiliary vector, which the library of system calls reads once.
+/// linux/prctl.h: the auxiliary vector, read once by the system call library.
 const PR_GET_AUXV: i32 = 0x4155_5856;

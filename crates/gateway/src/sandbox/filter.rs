@@ -1,4 +1,4 @@
-//! The table of calls as a program of the kernel's (seccomp).
+//! seccomp filter programs from the table of calls.
 
 use super::calls::{When, calls};
 use super::role::Role;
@@ -9,25 +9,25 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Has the calling thread make the calls of its role alone.
+/// Restricts the calling thread to the calls of its role.
 ///
 /// # Errors
-/// When the kernel has no filters, or refuses.
+/// When the kernel lacks seccomp, or refuses.
 pub(super) fn confine(role: Role) -> Result<(), String> {
     let refused = |error: BackendError| error.to_string();
     let program = program(role).map_err(refused)?;
     if role == Role::Control {
         let unseen = unseen().map_err(refused)?;
-        // Each new thread meets it, so it is not worth a line.
+        // Not logged, because each new thread triggers it.
         install(&unseen, false).map_err(|errno| errno.to_string())?;
     }
     install(&program, true).map_err(|errno| errno.to_string())
 }
 
-/// The filter of a role: EPERM for all that is not in its table.
+/// Filter of a role: EPERM for calls outside of its table.
 pub(super) fn program(role: Role) -> Result<BpfProgram, BackendError> {
     let mut rules = BTreeMap::<i64, Vec<SeccompRule>>::new();
-    // Another filter answers it for roles that start threads; the rest of them get EPERM.
+    // A separate filter answers `clone3` for control threads, which start threads; other roles get EPERM.
     let mut always = if role == Role::Control { vec![libc::SYS_clone3] } else { Vec::new() };
     for call in calls(role) {
         let conditions = conditions(call.when)?;
@@ -37,13 +37,13 @@ pub(super) fn program(role: Role) -> Result<BpfProgram, BackendError> {
         rules.entry(call.number).or_default().extend(conditions);
     }
     for number in always {
-        // A call without rules is allowed whatever its arguments are.
+        // A call without rules is permitted with all arguments.
         rules.insert(number, Vec::new());
     }
     build(rules, SeccompAction::Errno(libc::EPERM.cast_unsigned()), SeccompAction::Allow)
 }
 
-/// A filter that answers ENOSYS to `clone3`, whose flags are in memory, where a filter cannot look.
+/// A filter that answers ENOSYS to `clone3`, whose flags are in memory that a filter cannot read.
 fn unseen() -> Result<BpfProgram, BackendError> {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     build(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))
@@ -58,7 +58,7 @@ fn build(
     SeccompFilter::new(rules, others, these, architecture)?.try_into()
 }
 
-/// One of the rules that are given has to hold; none of them for a call without a condition.
+/// Rules of which at least one must match; empty for a call without a condition.
 fn conditions(when: When) -> Result<Vec<SeccompRule>, BackendError> {
     use SeccompCmpArgLen::{Dword, Qword};
     let rule = |argument, length, operator, value| {

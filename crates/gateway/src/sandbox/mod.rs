@@ -1,14 +1,15 @@
-//! Confinement of a running gateway's threads: capabilities, files, system calls.
+//! Sandbox of a running gateway's threads: capabilities, files, system calls.
 //!
-//! | | data | by |
+//! | | data | mechanism |
 //! |---|---|---|
 //! | capabilities | [`rights`] | capset(2), the bounding set, `no_new_privs` |
 //! | files | [`places`] | landlock(7) |
 //! | system calls | [`calls`] | seccomp(2) |
 //!
-//! The process is confined before its ports are opened, to what control threads need: a reload opens all that a start
-//! opens. It has one thread then. Threads inherit that, and give up the rest of it as they begin, each by its [`Role`].
-//! Nothing is given back. What the kernel cannot do is logged, and the gateway starts without it.
+//! The process is restricted before its ports are opened, to the privileges of control threads, because a reload opens the
+//! same things as a start. It has one thread then. New threads inherit these privileges, and drop more of them according to
+//! their [`Role`]. No privilege is ever regained. Mechanisms that the kernel lacks are logged, and the gateway starts
+//! without them.
 //!
 //! `docs/adr/0032-sandbox.md` has the reasons.
 
@@ -30,29 +31,28 @@ use std::sync::OnceLock;
 /// Confinement of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
-    /// Capabilities that it keeps, or why they were not taken away.
+    /// Capabilities that it keeps, or the reason why none were dropped.
     pub capabilities: Result<Vec<String>, String>,
-    /// The version of landlock that confines it to its files, or why none does.
+    /// The landlock version that restricts its files, or the reason why none does.
     pub landlock: Result<String, String>,
-    /// Reason why no filter confines it to its system calls.
+    /// Reason why no filter restricts its system calls.
     pub seccomp: Result<(), String>,
 }
 
-/// Confinement of the process, if it is confined: a fact about the process, like the rights that it has.
+/// Confinement of the process, set once.
 static PROCESS: OnceLock<Confinement> = OnceLock::new();
 
-/// Confinement of the process, if it is confined.
+/// Confinement of the process; `None` if it is not confined.
 pub fn process() -> Option<&'static Confinement> {
     PROCESS.get()
 }
 
-/// Confines the calling thread, and all that it starts from here on, to the privileges of control
-/// threads.
+/// Confines the calling thread, and threads that it starts, to the privileges of control threads.
 pub fn confine_process(configuration: &Configuration, file: &Path) -> &'static Confinement {
     let closes = configuration.ports.iter().any(|port| port.on_exit == OnExit::Drop);
     let pins = af_xdp::prepare_pins(closes);
-    // A place that is not there cannot be allowed. Without them, a killed gateway leaves offloads off,
-    // and an interface that comes later has no lock.
+    // Only existing directories can be permitted. Without these, a killed gateway's offloads are not
+    // restored, and interfaces added later have no lock.
     let _ = std::fs::create_dir_all(af_xdp::OFFLOAD_NOTES);
     let _ = std::fs::create_dir_all(device::LOCKS);
     let metrics = match &configuration.metrics.listen {
@@ -75,7 +75,7 @@ pub fn enter(role: Role) {
     }
 }
 
-/// Confinement that a thread on this machine would have, found out by a thread that ends with it.
+/// Confinement that a thread on this host would get, tried by a short-lived thread.
 pub fn probe() -> Confinement {
     let failed = || "the thread that tries it cannot be started".to_owned();
     let tried = std::thread::Builder::new().spawn(|| confine(Role::Worker, &Own::default(), None));
@@ -89,7 +89,7 @@ pub fn probe() -> Confinement {
 
 fn confine(role: Role, own: &Own, file: Option<&Path>) -> Confinement {
     let capabilities = rights::keep(role, file).map_err(|error| error.to_string());
-    // Without it an unprivileged process may install no filter; with it no program that is executed gains rights.
+    // An unprivileged process needs it to install a filter; with it, executed programs gain no privileges.
     let quiet = rustix::thread::set_no_new_privs(true).map_err(|errno| errno.to_string());
     let landlock = places::confine(role, own);
     let seccomp = quiet.and_then(|()| filter::confine(role));
@@ -97,7 +97,7 @@ fn confine(role: Role, own: &Own, file: Option<&Path>) -> Confinement {
 }
 
 impl Confinement {
-    /// Measures in force, in a few words.
+    /// Mechanisms in force, as text.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         if self.seccomp.is_ok() {
@@ -113,7 +113,7 @@ impl Confinement {
         if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
     }
 
-    /// Measures that are not in force, and why: a sentence each.
+    /// Mechanisms not in force, each with the reason, as a sentence.
     pub fn lacks(&self) -> Vec<String> {
         let lack = |what: &str, why: &String| format!("{what}: {why}");
         let found = [

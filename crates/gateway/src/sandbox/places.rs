@@ -1,4 +1,4 @@
-//! Files and directories that control threads may open (landlock), with reasons. Other roles open none.
+//! Files and directories that control threads may open (landlock), with reasons. Other roles may open none.
 
 use super::role::Role;
 use crate::device;
@@ -12,31 +12,31 @@ use polder_devices::pci::vfio;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A file, or a directory with all below it.
+/// A file, or a directory with everything below it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The path.
+    /// Path of the place.
     pub path: &'static str,
-    /// Access to the place.
+    /// Kind of access.
     pub access: Reach,
     /// Reason why the gateway needs the place.
     pub reason: &'static str,
 }
 
-/// Access to a place.
+/// Kind of access to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Files are read, directories listed.
+    /// Reading files and listing directories.
     Read,
-    /// Devices are read, written and told.
+    /// Reading, writing and ioctl on devices.
     Device,
-    /// BPF objects get names and lose them.
+    /// Pinning and unpinning BPF objects.
     Pins,
-    /// Files are made, written, read and removed; directories are made.
+    /// Creating, writing, reading and removing files, and creating directories.
     Notes,
 }
 
-/// Places of the control threads that every gateway has.
+/// Places of the control threads of every gateway.
 pub const PLACES: &[Place] = &[
     Place {
         path: "/proc",
@@ -68,25 +68,25 @@ pub const PLACES: &[Place] = &[
     Place { path: "/run/resolvconf", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
 ];
 
-/// Places of one gateway.
+/// Places of a single gateway.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// Directories in which the configuration is read anew.
+    /// Directories of the configuration, for reloads.
     pub(super) configuration: Vec<PathBuf>,
-    /// Directories of UNIX sockets, which are removed at the end, when a note about a lost thread may stay there.
+    /// Directories of UNIX sockets, which are removed at the end, and where a lost thread's note is written.
     pub(super) sockets: Vec<PathBuf>,
-    /// The BPF file system, where pins keep interfaces closed.
+    /// BPF file system, where pins keep interfaces closed.
     pub(super) pins: Option<OwnedFd>,
 }
 
 impl Own {
-    /// Places of the gateway of the configuration file `path`.
+    /// Places of the gateway with the configuration file `path`.
     pub(super) fn new<'p>(
         path: &Path,
         sockets: impl Iterator<Item = &'p Path>,
         pins: Option<OwnedFd>,
     ) -> Self {
-        // The file itself is not enough: editors put another one in its place.
+        // Directories, because editors replace the file.
         let directory = |path: PathBuf| path.parent().map(Path::to_owned);
         let real = std::fs::canonicalize(path).ok();
         let configuration = [Some(path.to_owned()), real].into_iter().flatten().filter_map(directory);
@@ -95,7 +95,7 @@ impl Own {
     }
 }
 
-/// Confines the calling thread to the places of its role. Gives the version of landlock that does it.
+/// Restricts the calling thread to the places of its role. Returns the landlock version.
 ///
 /// # Errors
 /// When the kernel has no landlock, or refuses.
@@ -129,7 +129,7 @@ fn restrict(role: Role, own: &Own) -> Result<RestrictionStatus, RulesetError> {
     created.restrict_self()
 }
 
-/// Rules of existing places; a place that is missing now is missing later too, except in directories.
+/// Rules of places that exist now; others stay forbidden, except inside permitted directories.
 fn rules(own: &Own) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, RulesetError>> {
     let opened = |path: &Path| -> Option<OwnedFd> {
         let opened: Result<PathFd, PathFdError> = PathFd::new(path);
@@ -140,7 +140,7 @@ fn rules(own: &Own) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, Ruleset
     let notes = own.sockets.iter().filter_map(move |path| Some((opened(path)?, Reach::Notes)));
     let pins = own.pins.iter().filter_map(|pins| Some((pins.try_clone().ok()?, Reach::Pins)));
     fixed.chain(read).chain(notes).chain(pins).map(|(file, access)| {
-        // A right that files do not have is refused for a file.
+        // Rights that only directories have are refused for a file.
         let directory = rustix::fs::fstat(&file).is_ok_and(|status| {
             rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Directory
         });
@@ -162,5 +162,5 @@ impl Reach {
     }
 }
 
-/// The version of landlock whose rights are known here; a later one has rights that nobody has looked at.
+/// Newest landlock version whose access rights were reviewed here.
 const KNOWN: ABI = ABI::V7;

@@ -1,22 +1,22 @@
-//! Capabilities that each role of a thread keeps, with reasons.
+//! Capabilities that each thread role keeps, with reasons.
 
 use super::role::Role;
 use caps::{CapSet, Capability, CapsHashSet};
 use std::fs::File;
 use std::path::Path;
 
-/// A capability that roles keep.
+/// A capability that some roles keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Right {
     /// The capability.
     pub capability: Capability,
-    /// The roles that keep it.
+    /// Roles that keep it.
     pub roles: &'static [Role],
     /// Reason why the gateway needs the right.
     pub reason: &'static str,
 }
 
-/// All capabilities that any thread keeps, if the process was given them.
+/// All capabilities that any thread keeps, if the process has them.
 pub const RIGHTS: &[Right] = &[
     Right {
         capability: Capability::CAP_NET_ADMIN,
@@ -45,11 +45,11 @@ pub const RIGHTS: &[Right] = &[
     },
 ];
 
-/// Keeps no more than a role needs, for the calling thread; gives what it keeps. With `file`, the configuration, also
-/// the right to read it where its owner is another user.
+/// Restricts the calling thread's capabilities to its role's; returns them. With `file`, also keeps the right
+/// to read this configuration file if another user owns it.
 ///
 /// # Errors
-/// When the kernel refuses to take rights away.
+/// When the kernel refuses.
 pub(super) fn keep(role: Role, file: Option<&Path>) -> Result<Vec<String>, caps::errors::CapsError> {
     let granted = caps::read(None, CapSet::Permitted)?;
     let mut kept: CapsHashSet = wanted(role).filter(|capability| granted.contains(capability)).collect();
@@ -61,7 +61,7 @@ pub(super) fn keep(role: Role, file: Option<&Path>) -> Result<Vec<String>, caps:
             kept.insert(reads);
         }
     }
-    // What is effective has to be permitted, and what is inherited is not wanted at all.
+    // Effective capabilities must be permitted; inheritable ones are not needed.
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;
@@ -75,9 +75,9 @@ pub fn wanted(role: Role) -> impl Iterator<Item = Capability> {
     RIGHTS.iter().filter(move |right| right.roles.contains(&role)).map(|right| right.capability)
 }
 
-/// Takes capabilities that no role needs from the process, and from programs that it may execute.
+/// Removes capabilities that no role needs from the bounding and ambient sets.
 fn bound() -> Result<(), caps::errors::CapsError> {
-    // Only a process that may set capabilities has a bounding set to give away; others cannot gain any.
+    // The bounding set can only be changed with CAP_SETPCAP; other processes cannot gain capabilities anyway.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::read(None, CapSet::Bounding)? {
             caps::drop(None, CapSet::Bounding, capability)?;

@@ -1,17 +1,18 @@
-//! Tasks of threads.
+//! Roles of threads.
 
-/// Task of a thread, which decides on its privileges.
+/// Role of a thread, which decides on its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Looks after the gateway, answers the control socket, opens adapters, closes sockets, or supervises the others.
+    /// Runs the control loop, answers the control socket, opens adapters, closes sockets, or supervises
+    /// threads.
     Control,
     /// Forwards packets.
     Worker,
     /// Writes a capture.
     Capture,
-    /// Brings packet memory in, and gives it back.
+    /// Maps and releases packet memory.
     Reload,
-    /// Answers monitoring, which may be anybody.
+    /// Answers metrics requests, from any client.
     Metrics,
     /// Waits for the end of the gateway: the first thread of the process.
     Main,

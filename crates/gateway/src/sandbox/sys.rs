@@ -1,17 +1,17 @@
-//! seccomp(2), which no library calls with the flags that are wanted here.
+//! seccomp(2) with flags that no library offers.
 #![expect(unsafe_code, reason = "UNSAFETY: seccomp(2) takes a pointer to a program")]
 
 use rustix::io::Errno;
 use seccompiler::sock_filter;
 
-/// Has the calling thread, and the threads that it starts, keep to a filter; `logged` when the kernel is to log what
-/// the filter refuses.
+/// Installs a filter for the calling thread and threads that it starts; if `logged`, the kernel logs refused
+/// calls.
 ///
 /// # Errors
-/// Error of the kernel; `INVAL` and `NOSYS` where it has no filters.
+/// Error of the kernel; `INVAL` and `NOSYS` without seccomp.
 pub(super) fn install(program: &[sock_filter], logged: bool) -> Result<(), Errno> {
-    // Refusals are logged by the kernel from 4.14 on. Before 5.16 a filter slows a thread down by measures against
-    // reading its own memory by speculation, which it can read anyway; from 4.17 on they can be declined.
+    // Logging needs Linux 4.14. Before 5.16 a filter enables costly mitigations against speculative reads of
+    // the thread's own memory; since 4.17 they can be declined.
     let log = if logged { libc::SECCOMP_FILTER_FLAG_LOG } else { 0 };
     let fast = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     let flags = [log | fast, log, 0];
@@ -42,7 +42,7 @@ fn call(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
 
 const _: () = assert!(size_of::<sock_filter>() == size_of::<libc::sock_filter>());
 
-/// Maps a page that may be executed.
+/// Maps an executable page.
 #[cfg(test)]
 pub(super) fn map_code() -> Result<(), Errno> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -51,7 +51,8 @@ pub(super) fn map_code() -> Result<(), Errno> {
     unsafe { mmap_anonymous(core::ptr::null_mut(), 4096, access, MapFlags::PRIVATE) }.map(drop)
 }
 
-/// Tracing, mounting, another namespace and joining one, each with arguments that have no effect.
+/// Four forbidden calls with arguments that have no effect: tracing, mounting, and creating and joining a
+/// namespace.
 #[cfg(test)]
 pub(super) fn forbidden() -> [Result<(), Errno>; 4] {
     let calls = [

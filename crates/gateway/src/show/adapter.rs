@@ -96,7 +96,7 @@ rows! {
 }
 
 impl BlockRow {
-    /// Format and sizes, and the mean number of frames in a block each way.
+    /// Format and sizes of blocks, and the mean number of frames in a block in each direction.
     fn line(&self, received: u64, sent: u64) -> String {
         let mean = |frames: u64, blocks: u64| match (10 * frames).checked_div(blocks) {
             Some(tenths) => format!("{}.{}", tenths / 10, tenths % 10),
@@ -113,12 +113,12 @@ impl BlockRow {
 }
 
 impl AdapterRow {
-    /// Good or odd, at a glance.
+    /// Mark for a good or bad state.
     pub(super) fn mark(&self, look: Look) -> String {
         if self.link_up { look.good("✓") } else { look.odd("!") }
     }
 
-    /// Lines about the adapter, each a few words.
+    /// Lines about the adapter, as short phrases.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![self.link()];
         match (&self.class, &self.blocks, &self.phy) {

@@ -126,26 +126,27 @@ rows! {
 /// Places of the frames of both classes: each frame is in exactly one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
-    /// All of them.
+    /// All frames.
     pub total: u64,
-    /// In workers' caches, or without memory.
+    /// Free in workers' caches, or without memory.
     pub free: u64,
-    /// Ready for any worker.
+    /// Free and ready for any worker.
     pub reserve: u64,
     /// In a ring of a device.
     pub posted: u64,
     /// In a queue or in reassembly.
     pub held: u64,
-    /// With several packets at once, wherever these are.
+    /// Shared by several packets, wherever these are.
     pub shared: u64,
-    /// With another process.
+    /// Lent to another process.
     pub lent: u64,
-    /// On their way, between two workers included: what is left. While packets move, places are read at slightly different moments.
+    /// On the way through workers and rings between them: the remainder. While packets move, the other places
+    /// are read at slightly different times.
     pub path: i64,
 }
 
 impl Places {
-    /// Places with the remainder as that of the path.
+    /// Computes the remainder.
     #[must_use]
     pub fn finish(mut self) -> Self {
         let elsewhere = self.free + self.reserve + self.posted + self.held + self.shared + self.lent;
@@ -174,7 +175,7 @@ impl Buffers {
 }
 
 impl Buffers {
-    /// All memory that there is for packets, by kind.
+    /// Sum of all packet memory, by kind.
     fn sum(&self) -> String {
         let of = |kind| {
             self.pools.iter().filter(move |pool| pool.kind == kind).map(|pool| pool.bytes).sum::<u64>()
@@ -209,7 +210,7 @@ impl TransferRow {
 }
 
 impl PoolRow {
-    /// Origin of its memory, and whether it goes back.
+    /// Source of the pool's memory, and whether it is released.
     fn memory(&self) -> &'static str {
         match (self.ready_ahead, self.reloaded, self.gives_back) {
             (false, _, _) => "on demand",

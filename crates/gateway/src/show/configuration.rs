@@ -1,12 +1,12 @@
-//! `polder show config`: the configuration in force.
+//! `polder show config`: the running configuration.
 
 use serde::{Deserialize, Serialize};
 
-/// A configuration with every default written out.
+/// A configuration with all defaults written out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Written {
-    /// As a file that `polder run` takes.
+    /// As TOML that `polder run` accepts.
     pub toml: String,
-    /// The same, as values.
+    /// As JSON values.
     pub values: serde_json::Value,
 }

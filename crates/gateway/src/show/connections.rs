@@ -139,7 +139,8 @@ rows! {
 }
 
 impl ConnectionRow {
-    /// True if it has that address, address and port, port number, port of the gateway, protocol or state.
+    /// True if the connection has this address, address and port, port number, gateway port, protocol or
+    /// state.
     pub(crate) fn has(&self, name: &str) -> bool {
         let is_end = |end: &str| {
             end == name
@@ -184,7 +185,7 @@ impl Connections {
         text
     }
 
-    /// Numbers of connections, and what keeps others out.
+    /// Numbers of connections, and reasons that keep others with the kernel, as text.
     fn totals(&self, look: Look) -> String {
         if self.room == 0 {
             return String::new();
@@ -215,7 +216,7 @@ impl Connections {
     }
 }
 
-/// A connection.
+/// Example with all kinds of rows.
 #[cfg(test)]
 pub(super) fn whole() -> Connections {
     Connections { connections: vec![ConnectionRow::default()], ..Connections::default() }

@@ -104,12 +104,12 @@ impl Bridging {
 }
 
 impl Law {
-    /// Everything that came in or was made.
+    /// Sum of the left side of the law.
     pub fn incoming(&self) -> u64 {
         self.received + self.generated + self.cloned + self.split
     }
 
-    /// Everything that has ended, or is kept.
+    /// Sum of the right side of the law.
     pub fn outgoing(&self) -> u64 {
         self.transmitted + self.delivered + self.dropped + self.merged + self.held
     }
@@ -118,7 +118,7 @@ impl Law {
     pub(super) fn draw(&self, look: Look) -> String {
         let [left, right] = self.sides();
         let side = |terms: Vec<(&str, u64)>| {
-            // The first term always stands; of the others those that are there.
+            // The first term is always shown; others if they are not 0.
             let shown = terms.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
             shown
                 .map(|(_, (name, count))| format!("{name} {}", grouped(*count)))
@@ -161,7 +161,7 @@ impl Law {
 const IN_BETWEEN: u64 = 4096;
 
 impl Counters {
-    /// Both sides, side by side.
+    /// Both sides of the law in two columns.
     pub(super) fn draw(&self, look: Look) -> String {
         let law = &self.law;
         let columns = [

@@ -1,4 +1,4 @@
-//! `polder show drops`: every early end of a journey, by reason.
+//! `polder show drops`: dropped packets by reason.
 
 use super::family::Unit::Packets;
 use super::family::{Family, Labels};
@@ -71,7 +71,7 @@ rows! {
 }
 
 impl DropRow {
-    /// The row of `reason`, without packets.
+    /// A row of `reason` without packets.
     pub fn new(reason: DropReason) -> Self {
         Self {
             reason: reason.name().to_owned(),
@@ -84,7 +84,7 @@ impl DropRow {
         }
     }
 
-    /// Places of the drops: ports by name, and workers when there are several.
+    /// Places of the drops: ports by name, and workers if there are several.
     fn place(&self) -> String {
         let mut places = self.ports.keys().cloned().collect::<Vec<_>>();
         if self.workers.len() > 1 {
@@ -96,13 +96,14 @@ impl DropRow {
 }
 
 impl Drops {
-    /// Leaves out reasons and places without packets.
+    /// Removes reasons and places without packets.
     pub(crate) fn leave_out_nothing(&mut self) {
         self.reasons.retain(|row| row.packets > 0);
         self.reasons.iter_mut().for_each(|row| row.ports.retain(|_, packets| *packets > 0));
     }
 
-    /// Keeps the drops of one port. What is not counted by port stays apart: it may or may not be the port's.
+    /// Keeps the drops of one port. Drops that are not counted by port are kept separately, because they may
+    /// be the port's.
     #[must_use]
     pub(crate) fn of_port(mut self, port: &str) -> Self {
         let others = |row: &DropRow| row.packets.saturating_sub(row.ports.values().sum());
@@ -165,7 +166,7 @@ fn explain(table: &mut Table, look: Look, meaning: &str, remedy: &str) {
     }
 }
 
-/// Every reason that there is, without packets: the reference.
+/// All reasons without packets, for reference.
 pub fn all() -> Drops {
     Drops {
         reasons: DropReason::ALL.iter().map(|&reason| DropRow::new(reason)).collect(),

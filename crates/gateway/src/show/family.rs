@@ -1,4 +1,4 @@
-//! Families of metrics: name, unit and kind of each, and how its numbers are encoded.
+//! Metric families: name, unit and kind, and the encoding of their values.
 
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
@@ -7,43 +7,43 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit as UnitName;
 use std::fmt;
 
-/// Unit of a number as a row has it.
+/// Unit of a row's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// None: the name says what is counted.
+    /// No unit: the name says what is counted.
     Plain,
     /// Packets.
     Packets,
-    /// Frames: packets on a bridge or adapter, or the memory of one.
+    /// Frames: packets on a bridge or adapter, or buffers.
     Frames,
-    /// Bytes: of packets with the Ethernet header and without the FCS.
+    /// Bytes of packets, with the Ethernet header and without the FCS.
     Bytes,
     /// Batches of packets.
     Batches,
-    /// Link-layer addresses.
+    /// MAC addresses.
     Addresses,
-    /// Nanoseconds, exposed in seconds.
+    /// Nanoseconds, exposed as seconds.
     Nanos,
     /// Seconds.
     Seconds,
     /// Thousandths, exposed as a ratio.
     Permille,
-    /// Mbit/s, exposed in bit/s.
+    /// Mbit/s, exposed as bit/s.
     Mbit,
-    /// kbit/s, exposed in bit/s.
+    /// kbit/s, exposed as bit/s.
     Kbit,
-    /// Packets a second.
+    /// Packets per second.
     PacketRate,
-    /// Bytes a second, shown in bit/s.
+    /// Bytes per second, shown as bit/s.
     ByteRate,
 }
 
 /// Kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A value that grows, and begins anew with the gateway.
+    /// A counter, which restarts with the gateway.
     Counter,
-    /// A state.
+    /// A current value.
     Gauge,
     /// Texts as labels of the value 1.
     Info,
@@ -59,7 +59,7 @@ pub(crate) struct Metric {
     pub(crate) kind: Kind,
 }
 
-/// A family that is no single field's: numbers of every row by further labels, or a distribution.
+/// A family without a field of its own: values of each row with further labels, or a distribution.
 pub(crate) struct Family<T: 'static> {
     metric: Metric,
     help: &'static str,
@@ -68,11 +68,11 @@ pub(crate) struct Family<T: 'static> {
 
 /// Values of a row.
 enum Values<T> {
-    /// One number.
+    /// A number.
     Number(fn(&T) -> i128),
-    /// Numbers, each with its labels.
+    /// Numbers, each with labels.
     Numbers(fn(&T) -> Vec<(Labels, i128)>),
-    /// Texts, of the value 1.
+    /// Texts as labels of the value 1.
     Texts(fn(&T) -> Labels),
     /// A distribution.
     Distribution(fn(&T) -> Distribution),
@@ -83,7 +83,7 @@ enum Values<T> {
 pub(crate) struct Distribution {
     /// Sum of all times, in nanoseconds.
     pub(crate) nanos: u64,
-    /// Longest time of each class, none for the last one, and how many are in it.
+    /// Upper limit of each class in nanoseconds, `None` for the last one, and the number of values in it.
     pub(crate) classes: Vec<(Option<u64>, u64)>,
 }
 
@@ -92,19 +92,19 @@ pub(crate) struct Distribution {
 pub(crate) struct Labels(pub(crate) Vec<(&'static str, String)>);
 
 impl Labels {
-    /// One label.
+    /// A single label.
     pub(crate) fn one(name: &'static str, value: impl ToString) -> Self {
         Self::default().and(name, value)
     }
 
-    /// The same labels and another one.
+    /// Adds a label.
     #[must_use]
     pub(crate) fn and(mut self, name: &'static str, value: impl ToString) -> Self {
         self.0.push((name, value.to_string()));
         self
     }
 
-    /// The same labels and others.
+    /// Adds labels.
     #[must_use]
     pub(crate) fn with(mut self, others: Self) -> Self {
         self.0.extend(others.0);
@@ -119,7 +119,7 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-/// Text of a label's value. Source: OpenMetrics 1.0, ABNF, `escaped-string`.
+/// Escapes a label's value. Source: OpenMetrics 1.0, ABNF, `escaped-string`.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -131,7 +131,7 @@ enum Number {
 }
 
 impl Unit {
-    /// The end of names; none for what has no unit.
+    /// Suffix of metric names; `None` without a unit.
     fn name(self) -> Option<UnitName> {
         let name = match self {
             Self::Plain => return None,
@@ -188,7 +188,7 @@ pub(crate) fn encode(
 }
 
 impl Metric {
-    /// Begins a family whose unit has the name `unit`.
+    /// Begins a family whose unit suffix is `unit`.
     fn begin<'out>(
         &self,
         help: &str,
@@ -217,7 +217,7 @@ impl Metric {
 }
 
 impl<T> Family<T> {
-    /// Counters of every row, by further labels.
+    /// Counters of each row, with further labels.
     pub(crate) const fn counters(
         (name, unit): (&'static str, Unit),
         help: &'static str,
@@ -226,7 +226,7 @@ impl<T> Family<T> {
         Self { metric: Metric { name, unit, kind: Kind::Counter }, help, values: Values::Numbers(values) }
     }
 
-    /// States of every row, by further labels.
+    /// Gauges of each row, with further labels.
     pub(crate) const fn gauges(
         (name, unit): (&'static str, Unit),
         help: &'static str,
@@ -235,19 +235,19 @@ impl<T> Family<T> {
         Self { metric: Metric { name, unit, kind: Kind::Gauge }, help, values: Values::Numbers(values) }
     }
 
-    /// Texts about every row.
+    /// Texts of each row, as labels.
     pub(crate) const fn info(name: &'static str, help: &'static str, texts: fn(&T) -> Labels) -> Self {
         let metric = Metric { name, unit: Unit::Plain, kind: Kind::Info };
         Self { metric, help, values: Values::Texts(texts) }
     }
 
-    /// A state of every row.
+    /// A gauge of each row.
     pub(crate) const fn gauge(name: &'static str, help: &'static str, value: fn(&T) -> i128) -> Self {
         let metric = Metric { name, unit: Unit::Plain, kind: Kind::Gauge };
         Self { metric, help, values: Values::Number(value) }
     }
 
-    /// Distribution of times of every row.
+    /// A distribution of times of each row.
     pub(crate) const fn histogram(
         name: &'static str,
         help: &'static str,
@@ -289,7 +289,7 @@ impl Distribution {
     #[expect(clippy::cast_precision_loss, reason = "times are exposed as floating-point numbers")]
     fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
-        // The library writes the largest number as infinity.
+        // The library writes the maximum number as infinity.
         let classes = self.classes.iter().map(|(longest, count)| (longest.map_or(f64::MAX, seconds), *count));
         let all = self.classes.iter().map(|(_, count)| count).sum();
         metric.encode_histogram::<NoLabelSet>(seconds(self.nanos), all, &classes.collect::<Vec<_>>(), None)

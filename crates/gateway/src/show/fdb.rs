@@ -1,4 +1,4 @@
-//! `polder show fdb`: bridges, and the addresses they have learnt.
+//! `polder show fdb`: bridges with their learned addresses.
 
 use super::family::Unit::{Addresses, Frames, Plain, Seconds};
 use super::look::{Look, duration, grouped};
@@ -88,13 +88,13 @@ impl MemberRow {
     }
 }
 
-/// Addresses learnt, and the limit, where there is one.
+/// Number of learned addresses, with the limit if there is one.
 pub(super) fn of_limit(learned: u32, limit: Option<u32>) -> String {
     let limit = limit.map(|limit| format!(" of {}", grouped(limit.into())));
     format!("{}{}", grouped(learned.into()), limit.unwrap_or_default())
 }
 
-/// Most addresses of one bridge that are shown.
+/// Maximum number of addresses shown for a bridge.
 pub const MOST: usize = 65_536;
 
 pub(super) fn draw(bridges: &[BridgeRow], look: Look) -> String {
@@ -130,7 +130,7 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
     text
 }
 
-/// A bridge with a member and a station.
+/// Example of a bridge with a member and a station.
 #[cfg(test)]
 pub(super) fn whole() -> BridgeRow {
     BridgeRow {

@@ -1,4 +1,4 @@
-//! `polder show filters`: rules, and what each has matched.
+//! `polder show filters`: rules with the packets that each has matched.
 
 use super::family::Unit::{Bytes, Packets, Plain};
 use super::look::Look;

@@ -1,4 +1,4 @@
-//! Values of fields: how each kind is read, subtracted and exposed.
+//! Types of field values: reading, subtracting and exposing them.
 
 use super::family::{self, Labels, Metric, Unit};
 use super::look::{Look, duration};
@@ -6,20 +6,20 @@ use prometheus_client::encoding::DescriptorEncoder;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Help and metric of a field, and how its number is written.
+/// Description of a field: help, metric and number format.
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
     pub(super) help: &'static str,
     pub(super) metric: Option<Metric>,
-    /// Label of the names of numbers in a map.
+    /// Label for the keys of a map's numbers.
     pub(super) part: &'static str,
     pub(super) unit: Unit,
-    /// True for a number that grows: it has a rate.
+    /// True for a counter, which has a rate.
     pub(super) grows: bool,
 }
 
 impl Told {
-    /// The documentation in the words of a metric, whose truth is 1.
+    /// Help text of the metric; a boolean is 1 if true.
     fn help(&self) -> String {
         let help = self.help.trim_start();
         help.strip_prefix("True if").map_or_else(|| help.to_owned(), |rest| format!("1 if{rest}"))
@@ -31,7 +31,7 @@ impl Told {
 pub(crate) enum Read {
     /// A name or a state.
     Text(String),
-    /// A number.
+    /// An integer.
     Whole(i128),
     /// A quotient.
     Part(f64),
@@ -48,7 +48,7 @@ impl fmt::Display for Read {
 }
 
 impl Read {
-    /// As a table has it: a counter with its rate, a time with its unit, another number as it is.
+    /// Text in a table: a counter with its rate, a time with its unit, another number as it is.
     pub(super) fn text(&self, told: Told, look: Look) -> String {
         let Self::Whole(number) = self else { return self.to_string() };
         let number = u64::try_from(*number).unwrap_or(0);
@@ -64,9 +64,9 @@ impl Read {
     }
 }
 
-/// Types of values of a field.
+/// Types that a field can have.
 pub(crate) trait Held {
-    /// The value; none where there is none, and of nested rows.
+    /// The value; `None` if it is missing, and for nested rows.
     fn read(&self) -> Option<Read>;
 
     /// Subtracts an earlier value.
@@ -76,7 +76,7 @@ pub(crate) trait Held {
     {
     }
 
-    /// Encodes the family of the field for all rows that have a number in it.
+    /// Encodes the field's family for all rows with a number.
     fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result
     where
         Self: Sized,
@@ -123,7 +123,7 @@ impl Held for String {
     }
 }
 
-/// A number of texts.
+/// Exposed as the number of texts.
 impl Held for Vec<String> {
     fn read(&self) -> Option<Read> {
         self.len().read()
@@ -140,7 +140,7 @@ impl Held for Vec<u64> {
     }
 }
 
-/// Conditions of a rule, which are a part of its key.
+/// Conditions of a filter rule, which are part of its key.
 impl Held for BTreeMap<String, String> {
     fn read(&self) -> Option<Read> {
         Some(Read::Text(format!("{self:?}")))
@@ -168,7 +168,7 @@ impl Held for BTreeMap<String, u64> {
     }
 }
 
-/// A value that is missing now, or was missing then, stays as it is.
+/// A missing value, now or earlier, stays as it is.
 impl<H: Held> Held for Option<H> {
     fn read(&self) -> Option<Read> {
         self.as_ref()?.read()

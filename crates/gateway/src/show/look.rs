@@ -1,17 +1,17 @@
 //! Layout of values on a terminal.
 
-/// Layout of a view.
+/// Layout options of a view.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// True if text has colours.
     pub colour: bool,
-    /// The seconds that the counters cover, when they are of a period; then they are drawn per second.
+    /// Length of the period that counters cover, in seconds: they are drawn as rates; `None` for totals.
     pub seconds: Option<f64>,
-    /// Columns of the terminal; none for a file or a pipe, whose lines may be of any length.
+    /// Number of columns of the terminal; `None` for a file or a pipe, without a limit.
     pub width: Option<usize>,
 }
 
-/// Side on which a column is even.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -19,15 +19,15 @@ pub(super) enum Align {
 }
 
 impl Look {
-    /// Plain text, counters since the start.
+    /// Plain text with totals.
     pub const PLAIN: Self = Self { colour: false, seconds: None, width: None };
 
-    /// Columns for text: at most `most`, and no more than the terminal has beside `used` ones.
+    /// Number of columns for text: at most `most`, and at most the terminal's columns less `used`.
     pub fn text_width(self, most: usize, used: usize) -> usize {
         self.width.map_or(most, |width| most.min(width.saturating_sub(used)))
     }
 
-    /// A counter: its value, or its rate when the view covers a period.
+    /// A counter as text: its value, or its rate if the view covers a period.
     pub fn count(self, value: u64) -> String {
         match self.seconds {
             Some(seconds) => format!("{}/s", per_second(value, seconds)),
@@ -35,7 +35,7 @@ impl Look {
         }
     }
 
-    /// A counter of bytes.
+    /// A byte counter as text.
     pub fn bytes(self, value: u64) -> String {
         match self.seconds {
             #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
@@ -45,37 +45,37 @@ impl Look {
         }
     }
 
-    /// Strong text.
+    /// Bold text.
     pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// Text that matters less.
+    /// Dimmed text.
     pub fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
-    /// Good news.
+    /// Text in the colour for a good state.
     pub fn good(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// Text in the colour of a remark.
+    /// Text in the colour for a remark.
     pub fn odd(self, text: &str) -> String {
         self.paint("33", text)
     }
 
-    /// Bad news.
+    /// Text in the colour for an error.
     pub fn bad(self, text: &str) -> String {
         self.paint("1;31", text)
     }
 
-    /// Part of the picture.
+    /// Text in the colour of drawn lines.
     pub fn line(self, text: &str) -> String {
         self.paint("36", text)
     }
 
-    /// A mark, a word or two, and text that is broken into lines beside them.
+    /// A mark, a topic, and text wrapped beside them.
     pub fn entry(self, mark: &str, topic: &str, text: &str) -> String {
         const TOPIC: usize = 12;
         const WIDTH: usize = 84;
@@ -93,8 +93,8 @@ impl Look {
     }
 }
 
-/// `text` with lines of at most `width` columns: those that are longer are broken at spaces, or where they must be.
-/// Codes of colours take no column.
+/// Wraps `text` into lines of at most `width` columns, at spaces where possible. Colour codes take no
+/// columns.
 pub(super) fn fit(text: &str, width: usize) -> String {
     text.lines().map(|line| fit_line(line, width)).collect()
 }
@@ -114,7 +114,7 @@ fn fit_line(line: &str, width: usize) -> String {
     fitted + rest + "\n"
 }
 
-/// Place of the first character that is beyond `width` columns.
+/// Index of the first character beyond `width` columns.
 fn beyond(text: &str, width: usize) -> Option<usize> {
     let (mut columns, mut is_code) = (0, false);
     for (place, character) in text.char_indices() {
@@ -128,7 +128,7 @@ fn beyond(text: &str, width: usize) -> Option<usize> {
     None
 }
 
-/// `text` in ASCII, each character for one, for terminals of another character set.
+/// `text` in ASCII, character by character, for terminals without UTF-8.
 pub fn ascii(text: &str) -> String {
     let plain = |character: char| match character {
         character if character.is_ascii() => character,
@@ -150,7 +150,7 @@ pub fn ascii(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-/// `1234567` as `1 234 567`.
+/// Formats a number with groups: `1 234 567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -163,7 +163,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A time of any length, with two units at most: `85 ms`, `3 min 12 s`, `2 d 4 h`.
+/// Formats a time with at most two units: `85 ms`, `3 min 12 s`, `2 d 4 h`.
 pub fn duration(nanos: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let seconds = nanos / 1_000_000_000;
@@ -180,14 +180,14 @@ pub fn duration(nanos: u64) -> String {
     }
 }
 
-/// A part of a whole in percent; `None` when there is no whole.
+/// A part of a whole in percent; `None` if the whole is 0.
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with three digits")]
 pub fn percent(part: u64, whole: u64) -> Option<String> {
-    // Part and whole are not read at the same moment.
+    // The part may be read later than the whole.
     (whole > 0).then(|| format!("{:.1} %", (part as f64 * 100.0 / whole as f64).min(100.0)))
 }
 
-/// A mean with three digits or more; a dash when there is none.
+/// A mean with at least three digits; a dash for `None`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean is not negative")]
 pub fn mean(value: Option<f64>) -> String {
     match value {
@@ -197,7 +197,7 @@ pub fn mean(value: Option<f64>) -> String {
     }
 }
 
-/// The quotient, if there is one.
+/// The quotient; `None` if `whole` is 0.
 #[expect(clippy::cast_precision_loss, reason = "a mean is shown with a few digits")]
 pub fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -214,7 +214,7 @@ fn per_second(value: u64, seconds: f64) -> String {
     if value > 0 && rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
 }
 
-/// Three digits and a decimal prefix: `1.23 M`; the unit follows.
+/// Three digits with a decimal prefix: `1.23 M`; the unit follows.
 fn scaled(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let mut value = value;
@@ -232,12 +232,12 @@ fn scaled(value: f64) -> String {
     format!("{value:.digits$} {}", PREFIXES[prefix])
 }
 
-/// Columns on a terminal: every character that we print takes one.
+/// Number of terminal columns: each printed character takes one.
 pub(super) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `text` broken at spaces into lines of at most `width` characters, where words allow it.
+/// Wraps `text` at spaces into lines of at most `width` characters; longer words stay whole.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

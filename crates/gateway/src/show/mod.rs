@@ -1,11 +1,11 @@
-//! Views of a gateway: rows for programs, pictures for people.
+//! Views of a gateway: JSON rows, and drawings for terminals.
 //!
-//! Each view has one file with its rows, each number of which is declared once (`row.rs`), and its drawing. Rows are a contract: they are what
-//! `polder show … --json` prints and what goes over the control socket. A field may be added without
-//! notice; one that changes its meaning or goes raises [`FORMAT`].
+//! Each view has a file with its rows, in which each number is declared once (`row.rs`), and its drawing.
+//! Rows are a stable interface: `polder show … --json` prints them, and the control socket sends them. Fields
+//! may be added without notice; a change of meaning or a removal raises [`FORMAT`].
 //!
-//! Units: counters count from the start of the gateway; times are nanoseconds; bytes include the
-//! Ethernet header and exclude the FCS.
+//! Units: counters count from the start of the gateway; times are nanoseconds; bytes include the Ethernet
+//! header and exclude the FCS.
 
 pub mod adapter;
 pub mod buffers;
@@ -43,7 +43,7 @@ use serde::de::{Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visito
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-/// The version of the rows.
+/// Version of the rows.
 pub const FORMAT: u32 = 1;
 
 /// Views of a gateway.
@@ -86,31 +86,32 @@ pub enum What {
     Config,
 }
 
-/// One view of a gateway at one moment.
+/// A view of a gateway at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shown {
-    /// The version of the rows: [`FORMAT`].
+    /// Version of the rows: [`FORMAT`].
     pub format: u32,
-    /// The gateway's name.
+    /// Name of the gateway.
     pub gateway: String,
-    /// Time since its start.
+    /// Time since the start of the gateway.
     pub uptime_nanos: u64,
-    /// Time in which what the rows count has happened; none for totals since the start.
+    /// Length of the period that the rows cover; `None` for totals since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_nanos: Option<u64>,
-    /// Threads that were lost, in this run of the gateway or at the end of the one before; in the views of ports and workers.
+    /// Threads lost in this run of the gateway or at the end of the previous one; only in the views of ports
+    /// and workers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_threads: Vec<String>,
-    /// The rows.
+    /// Rows of the view.
     #[serde(flatten)]
     pub view: View,
 }
 
-/// The rows of a view, under its name.
+/// Rows of a view, under its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum View {
-    /// The journey.
+    /// Stages, in the order of processing.
     Path(path::Path),
     /// Ports.
     Ports(Vec<ports::PortRow>),
@@ -190,8 +191,8 @@ impl<'de> Visitor<'de> for ShownVisitor {
 }
 
 impl What {
-    /// True if the view is of counters, whose difference to earlier ones means something; false for states, and for the
-    /// sides of a law.
+    /// True if the view has counters, whose difference to earlier ones is meaningful; false for states and
+    /// for the conservation law.
     pub fn is_counted(self) -> bool {
         match self {
             Self::Path
@@ -211,7 +212,7 @@ impl What {
 }
 
 impl Shown {
-    /// Difference to the view `earlier`; the whole view when the gateway has started anew in between.
+    /// Difference to the view `earlier`; the whole view if the gateway was restarted in between.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         if self.gateway != earlier.gateway || self.uptime_nanos < earlier.uptime_nanos {
@@ -229,17 +230,17 @@ impl Shown {
             (View::Steering(now), View::Steering(then)) => now.subtract(then),
             (View::Buffers(now), View::Buffers(then)) => now.subtract(then),
             (View::Queues(now), View::Queues(then)) => now.subtract(then),
-            // Sides of a law and states are shown as they are.
+            // The conservation law and states are not subtracted.
             _ => {}
         }
         self
     }
 
-    /// The view for a terminal, ending with a newline.
+    /// The view as text for a terminal, ending with a newline.
     pub fn draw(&self, look: Look) -> String {
         let lost = self.lost_threads.iter().map(|lost| format!("{} {lost}\n", look.bad("✗")));
         let text = self.draw_rows(look) + &lost.collect::<String>();
-        // The configuration is TOML, which is not to be broken.
+        // The configuration is TOML, which must not be wrapped.
         let is_text = !matches!(self.view, View::Config(_));
         match look.width.filter(|_| is_text) {
             Some(width) => look::fit(&text, width),

@@ -8,64 +8,64 @@ use serde::{Deserialize, Serialize};
 pub struct ModemRow {
     /// True if all of its sessions are active.
     pub connected: bool,
-    /// Step of the dialogue with it, in words.
+    /// Step of the connection set-up, as text.
     pub step: String,
-    /// Access point name of the first session; empty for the subscription's own.
+    /// Access point name of the first session; empty for the subscription's default.
     pub apn: String,
     /// State of the SIM.
     pub sim: Option<String>,
-    /// Attempts at the PIN that are left, if the modem has told.
+    /// Number of PIN attempts left, if the modem reports it.
     pub pin_attempts: Option<u32>,
     /// True if the radio is on.
     pub radio: Option<bool>,
-    /// State of the registration with a network.
+    /// State of the network registration.
     pub registration: Option<String>,
-    /// Name of the network.
+    /// Name of the network operator.
     pub provider: Option<String>,
-    /// Strength of the signal in dBm, if it is known.
+    /// Signal strength in dBm, if known.
     pub signal_dbm: Option<i16>,
-    /// Identity of the device (IMEI).
+    /// Device identity (IMEI).
     pub device: String,
-    /// Its firmware.
+    /// Firmware version.
     pub firmware: String,
-    /// Its sessions.
+    /// Sessions of the modem.
     pub sessions: Vec<SessionRow>,
-    /// The last failure.
+    /// The last error.
     pub error: Option<String>,
-    /// Messages that came from it.
+    /// Number of messages received from the modem.
     pub messages: u64,
-    /// Messages of it that were refused.
+    /// Number of invalid messages from the modem.
     pub refused: u64,
-    /// Errors that it has told.
+    /// Number of errors reported by the modem.
     pub function_errors: u64,
-    /// Questions that it did not answer in time.
+    /// Number of requests that the modem did not answer in time.
     pub timeouts: u64,
 }
 
 /// A session of a modem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRow {
-    /// Its number; of those above 0 also the VLAN of the port.
+    /// Number of the session; above 0 also the VLAN of the port.
     pub number: u8,
-    /// True if it carries packets.
+    /// True if the session carries packets.
     pub active: bool,
-    /// Own addresses with the bits of their networks.
+    /// Own addresses with prefix lengths.
     pub addresses: Vec<String>,
     /// Gateways of the network.
     pub gateways: Vec<String>,
     /// Name servers of the network.
     pub servers: Vec<String>,
-    /// Longest packet, if the network tells.
+    /// MTU, if the network reports it.
     pub mtu: Option<u16>,
 }
 
 impl ModemRow {
-    /// Good or odd, at a glance.
+    /// Mark for a good or bad state.
     pub(super) fn mark(&self, look: Look) -> String {
         if self.connected { look.good("✓") } else { look.odd("!") }
     }
 
-    /// Lines about the modem, each a few words.
+    /// Lines about the modem, as short phrases.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let state = if self.connected { "connected" } else { &self.step };

@@ -60,12 +60,12 @@ rows! {
 }
 
 impl NicRow {
-    /// Good or odd, at a glance.
+    /// Mark for a good or bad state.
     pub(super) fn mark(&self, look: Look) -> String {
         if self.link_up { look.good("✓") } else { look.odd("!") }
     }
 
-    /// Lines about the device, each a few words.
+    /// Lines about the device, as short phrases.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![self.link()];
         lines.push(format!("ring: {} posted, {} to send", grouped(self.rx_posted), grouped(self.tx_used)));
@@ -96,7 +96,7 @@ impl NicRow {
     }
 }
 
-/// An Ethernet link in words: speed in Mbit/s, duplex, and pause frames sent and obeyed.
+/// An Ethernet link as text: speed in Mbit/s, duplex, and pause frames sent and obeyed.
 pub(super) fn link(mbit: Option<u16>, full_duplex: Option<bool>, pause: (bool, bool)) -> String {
     let Some(mbit) = mbit else { return "no link: plug the cable in".to_owned() };
     let duplex = if full_duplex == Some(true) { "full" } else { "half" };

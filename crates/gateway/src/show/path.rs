@@ -1,4 +1,4 @@
-//! `polder show path`: the journey, drawn with where every packet and every nanosecond went.
+//! `polder show path`: the stages as a drawing, with their packets, drops and CPU time.
 //!
 //! ```text
 //!   lan         ─╮      602 118
@@ -9,8 +9,8 @@
 //!                │╰─×        17  no-tunnel
 //! ```
 //!
-//! The rail is the way of all packets; a stage beside it is entered by some. What ends early leaves the
-//! rail at its stage, with a reason.
+//! The rail is the path of all packets; only some packets enter a stage beside it. Dropped packets leave the rail at their
+//! stage, with the reason.
 
 use super::counters::Law;
 use super::family::Unit::{Batches, Nanos, Packets};
@@ -89,7 +89,7 @@ rows! {
 }
 
 impl StageRow {
-    /// Fills in the quotients.
+    /// Computes the quotients.
     #[must_use]
     pub fn finish(mut self) -> Self {
         self.divide();
@@ -101,13 +101,13 @@ impl StageRow {
         self.nanos_per_packet = ratio(self.timed_nanos, self.timed_packets);
     }
 
-    /// Time that all its packets took, by the timed ones.
+    /// Estimated time of all packets in the stage, from the timed ones.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn nanos(&self) -> f64 {
         self.nanos_per_packet.unwrap_or(0.0) * self.packets as f64
     }
 
-    /// True if only some packets enter it.
+    /// True if only some packets enter the stage.
     fn is_aside(&self) -> bool {
         [Stage::Decapsulate, Stage::Encapsulate, Stage::Queue].iter().any(|stage| stage.name() == self.stage)
     }
@@ -138,16 +138,16 @@ impl Path {
     }
 }
 
-/// Columns of the names at the left, at least.
+/// Minimum width of the names, in columns.
 const NAME: usize = 12;
-/// Columns of a number of packets.
+/// Width of a packet count, in columns.
 const COUNT: usize = 15;
-/// Columns of a bar.
+/// Width of a bar, in columns.
 const BAR: usize = 20;
 
 struct Picture {
     look: Look,
-    /// Columns of names.
+    /// Width of the names, in columns.
     name: usize,
     text: String,
 }
@@ -174,7 +174,7 @@ impl Picture {
         self.line(&look.dim(&heads));
     }
 
-    /// The ports at one end of the rail; `corners` join the first and the last of them to it.
+    /// Draws the ports at one end of the rail; `corners` connect the first and the last port to it.
     fn ends<'a>(&mut self, ends: impl ExactSizeIterator<Item = (&'a str, u64)>, corners: [&str; 2]) {
         let width = self.name;
         let look = self.look;
@@ -252,7 +252,7 @@ impl Picture {
         ));
     }
 
-    /// Packets of each stage, worker by worker.
+    /// Draws packets of each stage, by worker.
     fn workers(&mut self, workers: &[WorkerPath]) {
         let width = self.name;
         let look = self.look;
@@ -282,7 +282,7 @@ impl Picture {
             let stages = worker.stages.iter().map(StageRow::nanos).sum::<f64>() as u64;
             let awake = worker.elapsed_nanos.saturating_sub(worker.slept_nanos);
             let stages = stages.min(awake);
-            // A worker that waits for the CPU inside a stage has waited in that stage's time already.
+            // Time that a worker waited for the CPU inside a stage is part of the stage's time.
             let waiting = worker.waited_nanos.unwrap_or(0).min(awake - stages);
             let share = |nanos| percent(nanos, worker.elapsed_nanos).unwrap_or_default();
             let name = if workers.len() > 1 { format!("worker {}: ", worker.number) } else { String::new() };
@@ -296,7 +296,7 @@ impl Picture {
     }
 }
 
-/// A bar of `share` of [`BAR`] columns, to an eighth of one.
+/// A bar for `share` of [`BAR`] columns, with a resolution of an eighth.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
 fn bar(share: f64) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];

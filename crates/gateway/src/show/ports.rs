@@ -154,25 +154,25 @@ rows! {
     ];
 }
 
-/// A packet hook of the kernel that a port goes round.
+/// A packet hook of the kernel that a port bypasses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BypassedRow {
     /// `nftables`, `iptables-legacy`, `ip6tables-legacy`, `tc`, `ip rule` or `ip xfrm`.
     pub by: String,
-    /// The chain, filter or policy.
+    /// Name of the chain, filter or policy.
     pub name: String,
-    /// Effect on packets, in words that follow "would".
+    /// Effect on packets, as text that follows "would".
     pub effect: String,
     /// True if it has appeared while the gateway runs.
     pub appeared: bool,
 }
 
-/// A port whose packets are left to the kernel.
+/// Current yield of a port: the kernel gets its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct YieldRow {
-    /// The hooks, each with its effect.
+    /// Packet hooks that cause the yield, each with its effect.
     pub hooks: Vec<String>,
-    /// Time since it yielded, in nanoseconds.
+    /// Length of the yield in nanoseconds.
     pub nanos: u64,
 }
 
@@ -193,11 +193,11 @@ fn learnt(row: &PortRow, _look: Look) -> String {
     row.learned.map(|learned| of_limit(learned, row.fdb_max_learned)).unwrap_or_default()
 }
 
-/// The state, in capitals when the port carries nothing.
+/// State of the port, in capitals if it carries nothing.
 fn state(row: &PortRow) -> String {
     match (row.state.as_str(), row.open) {
         ("" | "open", true) if row.left_to_kernel.is_some() => "kernel".to_owned(),
-        // A gateway that tells less.
+        // An older gateway does not send the state.
         ("" | "open", true) => "open".to_owned(),
         ("", false) => "CLOSED".to_owned(),
         (state, _) => state.replace('-', " ").to_uppercase(),
@@ -261,7 +261,7 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
 }
 
-/// Remarks about what the kernel has of the port's packets.
+/// Remarks about what the kernel does with the port's packets.
 fn kernel_remarks(table: &mut Table, row: &PortRow, look: Look) {
     if row.decide.as_deref() == Some("kernel") {
         let because = row.decide_reason.as_ref().map(|hook| format!(": {hook}")).unwrap_or_default();

@@ -68,47 +68,47 @@ rows! {
     }
 }
 
-/// One route.
+/// A route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// Destinations that it covers.
+    /// Destination prefix.
     pub to: String,
-    /// Sources that it is for; `null` for all.
+    /// Source prefix; `null` for all sources.
     #[serde(default)]
     pub source: Option<String>,
-    /// Effect on packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`,
-    /// `prohibit`; `kernel`: the kernel forwards packets, by an interface that is no port or by one of several; or
+    /// Effect on packets: `unicast`, `link`, `local`, `broadcast`, `blackhole`, `unreachable`, `prohibit`;
+    /// `kernel`: the kernel forwards them, by an interface that is no port or by one of several; or
     /// `nowhere`: its interfaces are down or gone.
     pub kind: String,
     /// Origin: `kernel`, `address` or `file`.
     pub origin: String,
-    /// The kernel's table.
+    /// Kernel table.
     pub table: Option<u32>,
-    /// The kernel's metric.
+    /// Kernel metric.
     pub metric: Option<u32>,
-    /// True if the kernel does not have it any more, and it is kept until its routing daemon is back.
+    /// True if the kernel has removed the route, and it is held until its routing daemon is back.
     #[serde(default)]
     pub held: bool,
     /// Next hops.
     pub hops: Vec<HopRow>,
 }
 
-/// One hop of a route.
+/// A next hop of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopRow {
-    /// The port, and the VLAN behind a dot.
+    /// Port, with the VLAN after a dot.
     pub port: String,
-    /// The router there; `null` for the destinations themselves.
+    /// Gateway; `null` for on-link destinations.
     pub via: Option<String>,
-    /// Its link-layer address, when it is known.
+    /// MAC address of the gateway, if known.
     pub mac: Option<String>,
-    /// Its part of the flows.
+    /// Weight among the next hops.
     pub weight: u16,
-    /// True if packets can be sent there.
+    /// True if packets can be sent to it.
     pub carries: bool,
 }
 
-/// Most routes that are shown.
+/// Maximum number of routes shown.
 pub const MOST: usize = 65_536;
 
 impl Routes {

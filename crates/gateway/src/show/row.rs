@@ -1,6 +1,6 @@
-//! One declaration for each number of a gateway.
+//! Declarations of rows: each number of a gateway is declared once for all outputs.
 //!
-//! A row is a structure that [`rows!`] declares. The declaration of a field has all that is said of it anywhere:
+//! A row is a structure that [`rows!`] declares. The declaration of a field contains everything about it:
 //!
 //! ```text
 //!  /// Packets handed to the device.                               documentation, whose first line is the metric's help
@@ -9,13 +9,13 @@
 //!         right(9, "transmitted") top(3, "out/s") trend(),         columns of `polder show` and of `polder top`
 //! ```
 //!
-//! From it come the fields that serde reads and writes, the families of a scrape ([`expose`]), the columns of a
-//! [`Table`](super::table::Table), those of [`top`](super::top), and the difference between two views ([`subtract_rows`]):
-//! a `counter` is subtracted, a `gauge` and a `total` stay as they are. `counted` has no metric.
+//! It defines the fields that serde reads and writes, the metric families ([`expose`]), the columns of a
+//! [`Table`](super::table::Table) and of [`top`](super::top), and the difference between two views ([`subtract_rows`]): a
+//! `counter` is subtracted, a `gauge` and a `total` are not. `counted` has no metric.
 //!
-//! Clauses are methods of [`Field`]: a new kind of statement about numbers is a method. A field holds whatever is
-//! [`Held`], rows among them. Families that are no single field's
-//! (texts as labels, counters of several fields under one name) stand behind the structure: `also`.
+//! Clauses are methods of [`Field`]; a new clause is a new method. The type of a field implements [`Held`], as rows do.
+//! Metric families without a field of their own (texts as labels, counters of several fields under one name) follow the
+//! structure after `also`.
 
 use super::family::{Family, Kind, Labels, Metric, Unit};
 use super::held::Told;
@@ -25,7 +25,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Declares a row: its fields, and what each of them is called wherever it is shown.
+/// Declares a row: its fields, with their descriptions for all outputs.
 macro_rules! rows {
     ($(
         $(#[$about:meta])*
@@ -63,12 +63,12 @@ pub(crate) use rows;
 
 /// A row with its declaration.
 pub(crate) trait Row: Sized + 'static {
-    /// Fields of which something is said.
+    /// Fields with a declaration.
     const FIELDS: &'static [Field<Self>];
-    /// Families that are no single field's.
+    /// Families without a field of their own.
     const FAMILIES: &'static [Family<Self>] = &[];
 
-    /// Values that tell a row from others of its kind.
+    /// Values that identify a row among others.
     fn key(&self) -> Vec<String> {
         let of = |field: &Field<Self>| (field.get)(self).read().map(|read| read.to_string());
         Self::FIELDS.iter().filter(|field| field.is_key).map(|field| of(field).unwrap_or_default()).collect()
@@ -89,7 +89,7 @@ pub(crate) trait Row: Sized + 'static {
         Self::FIELDS.iter().filter_map(|field| field.derive).for_each(|derive| derive(self));
     }
 
-    /// Columns of a table of such rows, in their order.
+    /// Columns of a table of such rows, in order.
     fn columns() -> Vec<(&'static Field<Self>, &'static Column<Self>)> {
         let of =
             |field: &'static Field<Self>| field.columns.iter().flatten().map(move |column| (field, column));
@@ -99,7 +99,7 @@ pub(crate) trait Row: Sized + 'static {
     }
 }
 
-/// Subtracts the counters of earlier rows from those of the same key; of several, from that at the same place.
+/// Subtracts the counters of earlier rows with the same key; for equal keys, of the row at the same index.
 pub(crate) fn subtract_rows<R: Row>(now: &mut [R], earlier: &[R]) {
     let keys = earlier.iter().map(Row::key).collect::<Vec<_>>();
     let by_key = keys.iter().zip(earlier).rev().collect::<HashMap<_, _>>();
@@ -119,7 +119,7 @@ pub(crate) fn expose<R: Row>(rows: &[(Labels, &R)], out: &mut DescriptorEncoder<
     exposed.try_for_each(|field| (field.expose)(rows, &field.told, out))
 }
 
-/// All that is said of a field.
+/// Declaration of a field.
 pub(crate) struct Field<T: 'static> {
     told: Told,
     get: fn(&T) -> &dyn Held,
@@ -129,11 +129,11 @@ pub(crate) struct Field<T: 'static> {
     is_key: bool,
     is_nested: bool,
     differs: bool,
-    /// Fills in a quotient after a subtraction.
+    /// Computes a quotient after a subtraction.
     derive: Option<fn(&mut T)>,
     columns: [Option<Column<T>>; 4],
     pub(super) top: Option<Top<T>>,
-    /// True if the sparkline of `polder top` shows it.
+    /// True if the sparkline of `polder top` includes it.
     pub(super) is_trend: bool,
 }
 
@@ -142,13 +142,13 @@ type Expose<T> = for<'r> fn(&[(Labels, &'r T)], &Told, &mut DescriptorEncoder<'_
 /// A column of a table.
 pub(crate) struct Column<T> {
     place: usize,
-    /// The title; empty for a column that goes with the one before it.
+    /// Title; empty for a column that belongs to the one before it.
     pub(super) title: &'static str,
     pub(super) align: Align,
     cell: Option<Cell<T>>,
 }
 
-/// Text of a column about a row.
+/// Function that returns a column's text for a row.
 type Cell<T> = fn(&T, Look) -> String;
 
 /// A column of `polder top`.
@@ -160,16 +160,16 @@ pub(super) struct Top<T> {
 
 /// Value of a column of `polder top`.
 pub(super) enum TopValue<T> {
-    /// Value of the field itself.
+    /// The field's value.
     Own,
-    /// Another one, written as the field's.
+    /// Another value, formatted like the field's.
     Of(fn(&T) -> Read),
-    /// A part of what all rows have.
+    /// The row's share of the sum over all rows.
     PartOfAll(fn(&T) -> f64),
 }
 
 impl<T> Field<T> {
-    /// A field of which nothing is said yet.
+    /// A field without further declarations.
     pub(crate) const fn new(
         help: &'static str,
         get: fn(&T) -> &dyn Held,
@@ -204,7 +204,7 @@ impl<T> Field<T> {
         self.counted(unit).metric(Kind::Counter, name, unit)
     }
 
-    /// Counters by name, with a metric that has the name as the label `part`.
+    /// Counters by name, with a metric whose label `part` is the name.
     pub(crate) const fn counters(mut self, name: &'static str, unit: Unit, part: &'static str) -> Self {
         self.told.part = part;
         self.counter(name, unit)
@@ -216,29 +216,29 @@ impl<T> Field<T> {
         self
     }
 
-    /// A counter that is shown since the start in views of a period too.
+    /// A counter whose total is shown even in views of a period.
     pub(crate) const fn total(self, name: &'static str, unit: Unit) -> Self {
         self.metric(Kind::Counter, name, unit)
     }
 
-    /// A state with a metric.
+    /// A gauge with a metric.
     pub(crate) const fn gauge(self, name: &'static str, unit: Unit) -> Self {
         self.metric(Kind::Gauge, name, unit)
     }
 
-    /// A state without a metric.
+    /// A gauge without a metric.
     pub(crate) const fn state(mut self, unit: Unit) -> Self {
         self.told.unit = unit;
         self
     }
 
-    /// A quotient, filled in after a subtraction.
+    /// A quotient, computed after a subtraction.
     pub(crate) const fn derived(mut self, derive: fn(&mut T)) -> Self {
         self.derive = Some(derive);
         self
     }
 
-    /// A part of what tells a row from others.
+    /// A part of the row's key.
     pub(crate) const fn key(mut self) -> Self {
         self.is_key = true;
         self
@@ -250,28 +250,28 @@ impl<T> Field<T> {
         self
     }
 
-    /// Rows with declarations of their own.
+    /// Marks the field as nested rows with declarations of their own.
     pub(crate) const fn rows(mut self) -> Self {
         (self.is_nested, self.differs) = (true, true);
         self
     }
 
-    /// A column of a table, even at its left side.
+    /// A left-aligned column of a table.
     pub(crate) const fn left(self, place: usize, title: &'static str) -> Self {
         self.with(Column { place, title, align: Align::Left, cell: None })
     }
 
-    /// A column of a table, even at its right side.
+    /// A right-aligned column of a table.
     pub(crate) const fn right(self, place: usize, title: &'static str) -> Self {
         self.with(Column { place, title, align: Align::Right, cell: None })
     }
 
-    /// A column at the left side of which stands another text than the field's.
+    /// A left-aligned column with another text than the field's.
     pub(crate) const fn left_of(self, place: usize, title: &'static str, cell: Cell<T>) -> Self {
         self.with(Column { place, title, align: Align::Left, cell: Some(cell) })
     }
 
-    /// A column at the right side of which stands another text than the field's.
+    /// A right-aligned column with another text than the field's.
     pub(crate) const fn right_of(self, place: usize, title: &'static str, cell: Cell<T>) -> Self {
         self.with(Column { place, title, align: Align::Right, cell: Some(cell) })
     }
@@ -295,7 +295,7 @@ impl<T> Field<T> {
         self.tops(place, title, TopValue::Of(value))
     }
 
-    /// A column of `polder top` with the row's part of what all rows have.
+    /// A column of `polder top` with the row's share of the sum over all rows.
     pub(crate) const fn top_part(self, place: usize, title: &'static str, value: fn(&T) -> f64) -> Self {
         self.tops(place, title, TopValue::PartOfAll(value))
     }
@@ -305,25 +305,25 @@ impl<T> Field<T> {
         self
     }
 
-    /// A number that the sparkline of `polder top` shows, alone or with those of other fields.
+    /// Includes the number in the sparkline of `polder top`.
     pub(crate) const fn trend(mut self) -> Self {
         self.is_trend = true;
         self
     }
 
-    /// The value of the field in `row`.
+    /// Value of the field in `row`.
     pub(super) fn read(&self, row: &T) -> Option<Read> {
         (self.get)(row).read()
     }
 
-    /// Unit of the field, and true if it grows.
+    /// Unit of the field, and true for a counter.
     pub(super) fn unit(&self) -> (Unit, bool) {
         (self.told.unit, self.told.grows)
     }
 }
 
 impl<T> Column<T> {
-    /// Text of the column about `row`.
+    /// Text of the column for `row`.
     pub(super) fn text(&self, field: &Field<T>, row: &T, look: Look) -> String {
         let own = || field.read(row).map(|read| read.text(field.told, look));
         self.cell.map(|cell| cell(row, look)).or_else(own).unwrap_or_default()
@@ -346,7 +346,7 @@ impl<R: Row> Held for R {
     }
 }
 
-/// Rows that have labels of their own beside those of the row that holds them.
+/// Rows with labels of their own, in addition to those of the containing row.
 impl<R: Row> Held for Vec<R> {
     fn read(&self) -> Option<Read> {
         None

@@ -1,4 +1,4 @@
-//! Packets merged and cut for a port.
+//! Packets merged and split for a port.
 
 use super::family::Unit::Packets;
 use super::look::Look;
@@ -22,7 +22,7 @@ rows! {
 }
 
 impl SegmentRow {
-    /// In words, if there is anything to say.
+    /// The counts as a sentence; `None` if all are 0.
     pub(super) fn sentence(&self, look: Look) -> Option<String> {
         let part = |verb: &str, from: u64, into: u64, parts: u64, wholes: u64| {
             (wholes > 0).then(|| {

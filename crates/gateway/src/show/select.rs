@@ -1,4 +1,4 @@
-//! One thing of a view: `polder show ports lan`, `polder show fdb 02:00:00:00:00:01`.
+//! Selection of a view's rows: `polder show ports lan`, `polder show fdb 02:00:00:00:00:01`.
 
 use super::View;
 use super::connections::ConnectionRow;
@@ -14,7 +14,7 @@ use super::workers::WorkerRow;
 use std::collections::BTreeSet;
 
 impl View {
-    /// Names, addresses and numbers that have rows, for completion.
+    /// Names, addresses and numbers that select rows, for completion.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         match self {
@@ -54,10 +54,10 @@ impl View {
         names
     }
 
-    /// Keeps the rows of that name, address or number.
+    /// Keeps the rows with a name, address or number.
     ///
     /// # Errors
-    /// When there are none, or the view has no rows of a name; says which there are.
+    /// When there are none, or rows of the view have no names; lists the existing names.
     pub fn select(&mut self, name: &str) -> Result<(), String> {
         match self {
             Self::Ports(rows) => {
@@ -121,12 +121,12 @@ impl View {
     }
 }
 
-/// True if packets were dropped for that reason, in that stage, or at that port.
+/// True if packets were dropped for a reason, in a stage, or at a port.
 fn is_drop(row: &DropRow, name: &str) -> bool {
     row.reason == name || row.stage == name || row.ports.contains_key(name)
 }
 
-/// Bridges by name, or stations by address or port.
+/// Selects bridges by name, or stations by address or port.
 fn select_stations(bridges: &mut Vec<BridgeRow>, name: &str) -> Result<(), String> {
     if bridges.iter().any(|bridge| bridge.name == name) {
         bridges.retain(|bridge| bridge.name == name);
@@ -146,24 +146,24 @@ fn select_stations(bridges: &mut Vec<BridgeRow>, name: &str) -> Result<(), Strin
     found(bridges.is_empty(), ("station, port or bridge", name), known)
 }
 
-/// A bridge, its members, and the addresses that it has learnt.
+/// Names of a bridge and its members, and its learned addresses.
 fn station_names(bridge: &BridgeRow) -> impl Iterator<Item = &String> {
     let members = bridge.members.iter().map(|member| &member.name);
     let addresses = bridge.entries.iter().map(|entry| &entry.address);
     members.chain(addresses).chain([&bridge.name])
 }
 
-/// Name of a rule; its number where it has none.
+/// Name of a rule; its number if it has none.
 fn rule_name(row: &FilterRow) -> String {
     row.name.clone().unwrap_or_else(|| row.number.to_string())
 }
 
-/// An address as views write it: `02-00-5E-…` as `02:00:5e:…`.
+/// An address in the format of views: `02-00-5E-…` as `02:00:5e:…`.
 fn mac(text: &str) -> String {
     text.replace('-', ":").to_lowercase()
 }
 
-/// True if an interface, with its VLAN behind a dot, is of that port or is that one.
+/// True if an interface, named by port and VLAN, belongs to a port or equals `name`.
 fn is_on(interface: &str, name: &str) -> bool {
     interface == name || interface.rsplit_once('.').is_some_and(|(port, _)| port == name)
 }
@@ -179,7 +179,7 @@ fn keep<T>(
     found(rows.is_empty(), (noun, name), known)
 }
 
-/// Names that an error lists at most.
+/// Maximum number of names that an error lists.
 const LISTED: usize = 12;
 
 fn found(is_empty: bool, (noun, name): (&str, &str), mut known: Vec<String>) -> Result<(), String> {

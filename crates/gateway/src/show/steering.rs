@@ -1,4 +1,4 @@
-//! `polder show steering`: which worker does what for whom.
+//! `polder show steering`: distribution of packets among workers.
 
 use super::family::Unit::{Batches, Nanos, Packets, Permille, Plain};
 use super::look::Look;
@@ -98,13 +98,13 @@ rows! {
 /// A port whose packets are steered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SteeredPort {
-    /// Its name.
+    /// Name of the port.
     pub port: String,
-    /// `hash`, `spread` or `auto`.
+    /// Order mode: `hash`, `spread` or `auto`.
     pub order: String,
 }
 
-/// Buckets and flows that are drawn; the rows have all.
+/// Maximum number of buckets and flows drawn; the rows have all.
 const MOST: usize = 10;
 
 pub(super) fn draw(steering: &Steering, look: Look) -> String {

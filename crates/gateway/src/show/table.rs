@@ -1,17 +1,17 @@
-//! Rows in columns.
+//! Text tables.
 
 pub(super) use super::look::Align;
 use super::look::{Look, width, wrap};
 use super::row::Row;
 
-/// A table that grows line by line.
+/// A table that is built line by line.
 ///
-/// In a table that is wider than the terminal, columns move below their row, as `title value`: those of [`Table::folding`]
-/// first, then the last ones.
+/// If the table is wider than the terminal, columns move below their row, as `title value`: first the ones
+/// named by [`Table::folding`], then from the last one on.
 pub(super) struct Table {
     look: Look,
     columns: Vec<(&'static str, Align)>,
-    /// Titles of columns that move below first.
+    /// Titles of columns that move first.
     folding: Vec<&'static str>,
     lines: Vec<Line>,
 }
@@ -21,11 +21,11 @@ enum Line {
     Note(String),
 }
 
-/// Left of every line, between columns.
+/// Separator of columns.
 const GAP: &str = "  ";
-/// Left of what has moved below a row.
+/// Indentation of columns that have moved below a row.
 const INDENT: &str = "    ";
-/// Most columns of text in remarks.
+/// Maximum width of remarks, in columns.
 const TEXT: usize = 96;
 
 impl Table {
@@ -34,37 +34,37 @@ impl Table {
         Self { look, columns: columns.into(), folding: Vec::new(), lines: Vec::new() }
     }
 
-    /// A table of rows, with their columns.
+    /// A table for rows with their columns.
     pub(super) fn of<R: Row>(look: Look) -> Self {
         let columns = R::columns().into_iter().map(|(_, column)| (column.title, column.align));
         Self::new(look, columns.collect::<Vec<_>>())
     }
 
-    /// Adds the columns of a row.
+    /// Adds a row.
     pub(super) fn add<R: Row>(&mut self, row: &R) {
         let cells = R::columns().into_iter().map(|(field, column)| column.text(field, row, self.look));
         self.row(cells.collect::<Vec<_>>());
     }
 
-    /// The same with columns that move below first, by title; untitled ones go with those before them.
+    /// Sets the titles of columns that move first; untitled columns move with the ones before them.
     pub(super) fn folding(mut self, titles: impl Into<Vec<&'static str>>) -> Self {
         self.folding = titles.into();
         self
     }
 
-    /// Adds a line of cells, one a column. Cells are plain text.
+    /// Adds a line with one plain text for each column.
     pub(super) fn row(&mut self, cells: impl Into<Vec<String>>) {
         let cells = cells.into();
         debug_assert_eq!(cells.len(), self.columns.len(), "one cell a column");
         self.lines.push(Line::Cells(cells));
     }
 
-    /// Adds text below the last row, in from the edge. It may be painted.
+    /// Adds indented text below the last row, which may have colours.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.lines.push(Line::Note(text.into()));
     }
 
-    /// Adds a mark and plain text beside it below the last row, in as many lines as it takes.
+    /// Adds a mark with plain text below the last row, wrapped as needed.
     pub(super) fn remark(&mut self, mark: &str, text: &str) {
         for (number, line) in wrap(text, self.look.text_width(TEXT, GAP.len() + 2)).into_iter().enumerate() {
             let mark = if number == 0 { mark } else { " " };
@@ -131,7 +131,7 @@ impl Table {
         padded.collect::<Vec<_>>().join(GAP)
     }
 
-    /// Lines of what has moved below a row; empty cells are left out.
+    /// Lines of the columns that have moved below a row; empty cells are left out.
     fn below(&self, cells: &[String], folded: &[bool]) -> String {
         let mut parts = Vec::<String>::new();
         let cells = cells.iter().zip(&self.columns).zip(folded).filter(|(_, folded)| **folded);
@@ -150,7 +150,7 @@ impl Table {
     }
 }
 
-/// `text` in a field of `width` columns.
+/// Pads `text` to `width` columns.
 pub(super) fn pad(text: &str, width: usize, align: Align) -> String {
     match align {
         Align::Left => format!("{text:<width$}"),

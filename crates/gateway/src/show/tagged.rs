@@ -1,7 +1,7 @@
-//! Structures with a variant among their fields, read in one pass.
+//! Deserialization in one pass of structures with a variant among their fields.
 //!
-//! Serde's `flatten` keeps all fields in memory before it reads the first one; a view of ten thousand rows is then built
-//! twice.
+//! Serde's `flatten` stores all fields before it reads the first one, so a view of ten thousand rows would be
+//! built twice.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer as _, MapAccess, Unexpected,
@@ -9,7 +9,7 @@ use serde::de::{
 };
 use serde::{Deserialize, forward_to_deserialize_any};
 
-/// Reads the value of the field `key` as the variant of that name.
+/// Deserializes the value of the field `key` as the variant with that name.
 pub(crate) fn variant<'de, T, M>(key: &str, map: &mut M) -> Result<T, M::Error>
 where
     T: Deserialize<'de>,
@@ -18,7 +18,7 @@ where
     T::deserialize(Field { key, map })
 }
 
-/// A field whose name is the variant.
+/// A field whose name is the variant's.
 struct Field<'f, M> {
     key: &'f str,
     map: &'f mut M,

@@ -1,4 +1,4 @@
-//! Rows as `polder top` shows them: rates of what is counted, states as they are.
+//! Rows for `polder top`: counters as rates, states unchanged.
 
 use super::drops::DropRow;
 use super::family::Unit;
@@ -15,34 +15,34 @@ use super::{View, What};
 pub enum Cell {
     /// A name or a state.
     Text(String),
-    /// Packets, or times, a second.
+    /// Packets, or times, per second.
     Rate(f64),
-    /// Bytes a second, shown in bits.
+    /// Bytes per second, shown as bits.
     Bits(f64),
     /// A number that is no rate.
     Number(f64),
     /// A time in nanoseconds.
     Nanos(f64),
-    /// A part of a whole.
+    /// A share of a whole, from 0 to 1.
     Share(f64),
 }
 
-/// A row of a view: its name, and one value for each column.
+/// A row of a view: one value for each column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// The values; the first is the name.
     pub cells: Vec<Cell>,
-    /// Rate that its sparkline shows.
+    /// Rate for its sparkline.
     pub trend: f64,
 }
 
-/// Titles of a view's columns; none of a view that `polder top` does not have.
+/// Titles of a view's columns; empty for a view that `polder top` does not show.
 pub fn titles(what: What) -> Vec<&'static str> {
     match what {
         What::Ports => titles_of::<PortRow>(),
         What::Path => titles_of::<StageRow>(),
         What::Queues => titles_of::<QueueRow>(),
-        // Flows in the kernel, connections, and the heaviest flows of the workers stand in one table.
+        // Carried flows, connections and the workers' heaviest flows share a table.
         What::Flows | What::Connections | What::Steering => {
             let own = titles_of::<FlowRow>().into_iter().skip(titles_of::<CarriedRow>().len());
             titles_of::<CarriedRow>().into_iter().chain(own).collect()
@@ -60,7 +60,7 @@ pub fn titles(what: What) -> Vec<&'static str> {
     }
 }
 
-/// Titles by place; empty where such rows have no column.
+/// Titles by column; empty where such rows have no value.
 fn titles_of<R: Row>() -> Vec<&'static str> {
     let mut titles = Vec::new();
     for top in R::FIELDS.iter().filter_map(|field| field.top.as_ref()) {
@@ -71,7 +71,7 @@ fn titles_of<R: Row>() -> Vec<&'static str> {
 }
 
 impl View {
-    /// Rows of the view with the columns of [`titles`], of counters that cover so many seconds.
+    /// Rows of the view with the columns of [`titles`]; its counters cover `seconds`.
     pub fn lines(&self, seconds: f64) -> Vec<Line> {
         match self {
             Self::Ports(rows) => lines(rows, What::Ports, seconds),

@@ -192,11 +192,11 @@ rows! {
     })];
 }
 
-/// Counters of a tunnel that are families of their own.
+/// Counters with metric families of their own.
 const CARRIED: [&str; 4] = ["received", "received_bytes", "sent", "sent_bytes"];
 
 impl TunnelRow {
-    /// One of the counters of [`CARRIED`] as a family of its own.
+    /// A counter of [`CARRIED`] for its own metric family.
     fn carried(&self, name: &str) -> Vec<(Labels, i128)> {
         let number = self.counters.get(name);
         number.map(|&number| (Labels::default(), number.into())).into_iter().collect()
@@ -206,7 +206,7 @@ impl TunnelRow {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// The state in two words, and whether it is good.
+    /// State of the tunnel as text, and true if it is good.
     pub fn state(&self) -> (&'static str, bool) {
         let bfd = self.bfd.as_ref().map(|bfd| ("BFD down", bfd.carries, bfd.state.as_str()));
         let keepalive = self.keepalive.as_ref().map(|own| ("no answer", own.carries, own.state.as_str()));
@@ -214,9 +214,9 @@ impl TunnelRow {
     }
 }
 
-/// The state of a tunnel in two words, and whether it is good: the first thing that is missing, and the age of what was
-/// heard of the other end. `end` is known where that is watched: words for one that is down, true if the tunnel carries,
-/// the state.
+/// State of a tunnel as text, and true if it is good: the first missing condition, otherwise the age of the
+/// last received packet. `end` is given for tunnels with BFD or keepalives: text for a remote end that is
+/// down, true if the tunnel may be used, and the state.
 pub(crate) fn state(
     port_open: bool,
     has_next_hop: bool,
@@ -234,11 +234,11 @@ pub(crate) fn state(
     }
 }
 
-/// Age of what was heard last from which a tunnel that nobody watches is not said to be up.
+/// Age of the last received packet from which on a tunnel without BFD and keepalives is not called up.
 const QUIET: Nanos = Nanos::from_seconds(60);
 
 impl BfdRow {
-    /// The session in one line.
+    /// The session as a sentence.
     fn sentence(&self) -> String {
         let since = duration(self.since_nanos);
         let heard = self
@@ -260,7 +260,7 @@ impl BfdRow {
 }
 
 impl KeepaliveRow {
-    /// The keepalives in one line.
+    /// The keepalives as a sentence.
     fn sentence(&self) -> String {
         let since = duration(self.since_nanos);
         let heard = self.heard_nanos.map_or_else(
@@ -339,7 +339,7 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
     }
 }
 
-/// A row with everything that there can be in it.
+/// Example with all kinds of rows.
 #[cfg(test)]
 pub(super) fn whole() -> TunnelRow {
     let (bfd, keepalive) = (Some(BfdRow::default()), Some(KeepaliveRow::default()));

@@ -84,11 +84,11 @@ rows! {
 /// Confinement of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfinedRow {
-    /// True if it makes the system calls of its role alone (seccomp).
+    /// True if seccomp restricts its system calls to its role's.
     pub calls: bool,
-    /// True if it opens the files of its role alone (landlock).
+    /// True if landlock restricts its files to its role's.
     pub files: bool,
-    /// Capabilities that it has; none where the system does not tell.
+    /// Capabilities of the thread; `None` if unknown.
     pub capabilities: Option<Vec<String>>,
 }
 
@@ -102,7 +102,7 @@ impl ConfinedRow {
     }
 }
 
-/// A line for each number and a column for each worker; as many workers beside each other as fit.
+/// Draws a line for each number and a column for each worker, as many workers beside each other as fit.
 pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     let lines = lines();
     let names = lines.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
@@ -130,10 +130,10 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     text
 }
 
-/// Text of a line about one worker.
+/// Function that returns a line's text for a worker.
 type Say = fn(&WorkerRow, Look) -> String;
 
-/// All lines. A name that is set in is a part of the line above it that is not.
+/// All lines. An indented name belongs to the line above it.
 fn lines() -> [(&'static str, Say); 20] {
     [
         ("worker", |row, _| row.number.to_string()),
@@ -167,18 +167,18 @@ fn nothing() -> String {
 }
 
 impl WorkerRow {
-    /// The CPU that it is pinned to, in words.
+    /// CPU that the worker is pinned to, as text.
     fn pinned(&self) -> String {
         self.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string())
     }
 
-    /// A part of the time that passed.
+    /// A part of the elapsed time, as text.
     fn share(&self, nanos: Option<u64>) -> String {
         nanos.and_then(|nanos| percent(nanos, self.elapsed_nanos)).unwrap_or_else(nothing)
     }
 }
 
-/// All that is said of one worker.
+/// Cells of a worker's column.
 struct Column {
     cells: Vec<String>,
     width: usize,
@@ -192,7 +192,7 @@ impl Column {
     }
 }
 
-/// Columns that stand beside each other, with the names of the lines at their left.
+/// Groups of columns that fit beside each other, with the line names on the left.
 fn blocks(columns: &[Column], names: usize, most: usize) -> Vec<&[Column]> {
     let mut blocks = Vec::new();
     let (mut begin, mut used) = (0, names);
@@ -208,12 +208,12 @@ fn blocks(columns: &[Column], names: usize, most: usize) -> Vec<&[Column]> {
     blocks
 }
 
-/// Columns of a terminal that a line takes at most.
+/// Maximum width of a line, in columns.
 const WIDTH: usize = 100;
-/// Between columns.
+/// Separator of columns.
 const GAP: &str = "  ";
 
-/// Events a second.
+/// Number of events per second; `None` if no time has passed.
 #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
 fn per_second(events: u64, nanos: u64) -> Option<f64> {
     (nanos > 0).then(|| events as f64 * 1e9 / nanos as f64)

@@ -1,10 +1,11 @@
-//! The end of a thread, as the kernel reports it to another one.
+//! Detection of a thread's end from another thread.
 //!
-//! `pidfd_open(2)` with `PIDFD_THREAD` (Linux 6.9) is a descriptor that becomes readable when the thread ends. Before
-//! that, an open `/proc/self/task/TID/stat` is looked at: it belongs to this thread also when its number is used anew.
+//! `pidfd_open(2)` with `PIDFD_THREAD` (Linux 6.9) returns a descriptor that becomes readable when the thread
+//! ends. On older kernels an open `/proc/self/task/TID/stat` is polled: it stays bound to this thread even if
+//! its id is reused.
 //!
-//! The first thread of a process is the exception: its descriptor reports the end of the whole process (Linux 6.16).
-//! Nothing that matters runs there.
+//! The first thread of a process is an exception: its descriptor reports the end of the whole process (Linux
+//! 6.16). No supervised work runs there.
 
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -13,12 +14,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
-/// The end of one thread.
+/// Handle for detecting the end of a thread.
 #[derive(Debug)]
 pub(super) enum Exit {
-    /// The kernel reports it.
+    /// pidfd of the thread.
     Reported(OwnedFd),
-    /// The thread's directory in /proc has to be looked for.
+    /// Status file of the thread in /proc, which must be polled.
     Sought(File),
 }
 
@@ -26,7 +27,7 @@ pub(super) enum Exit {
 const THREAD: u32 = 0o200;
 
 impl Exit {
-    /// The end of the thread that calls this.
+    /// Handle of the calling thread.
     ///
     /// # Errors
     /// When no file descriptor is left.
@@ -35,7 +36,7 @@ impl Exit {
         match pidfd_open(rustix::thread::gettid(), flags) {
             Ok(event) => Ok(Self::Reported(event)),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(Errno::MFILE.into()),
-            // Linux before 6.9 knows no such flag; a filter of system calls may refuse it.
+            // Linux before 6.9 does not know the flag; a seccomp filter may refuse it.
             Err(_) => Self::sought(),
         }
     }
@@ -45,7 +46,7 @@ impl Exit {
         File::open(format!("/proc/self/task/{number}/stat")).map(Self::Sought)
     }
 
-    /// Descriptor that becomes readable when the thread ends.
+    /// Descriptor that becomes readable when the thread ends; `None` if polling is needed.
     pub(super) fn event(&self) -> Option<&OwnedFd> {
         match self {
             Self::Reported(event) => Some(event),
@@ -69,7 +70,7 @@ fn is_readable(event: &OwnedFd) -> bool {
     poll(&mut files, Some(&now)).is_ok_and(|count| count > 0)
 }
 
-/// The third field of the file is the state; its second, the name, is in parentheses and may hold any others.
+/// The third field is the state; the second, the name in parentheses, may contain any characters.
 fn is_alive(file: &File) -> bool {
     let mut text = [0; 128];
     let Ok(length) = file.read_at(&mut text, 0) else { return false };

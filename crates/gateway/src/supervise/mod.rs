@@ -1,13 +1,13 @@
-//! Supervision: a thread that ends before its work is done is noticed by another thread.
+//! Supervision of threads: a supervisor thread detects threads that end before their work is done.
 //!
-//! [`Threads::spawn`] starts a thread and registers it. The supervisor's thread sleeps until the kernel reports the
-//! end of one of them, however it ended: a panic, or an `exit` that unwinds nothing and drops nothing. It holds no
-//! lock of the gateway, so it notices a thread that died with a lock in its hands. Before Linux 6.9 the kernel
-//! reports no ends of threads, and the supervisor looks every 50 ms.
+//! [`Threads::spawn`] starts a thread and registers it. The supervisor sleeps until the kernel reports the
+//! end of a thread, by a panic or by an `exit` that unwinds and drops nothing. It takes no lock of the
+//! gateway, so it also detects a thread that ended while it held one. Before Linux 6.9 the kernel does not
+//! report ends of threads, and the supervisor polls every 50 ms.
 //!
-//! Workers, control, reload and the gateway's own thread end the gateway when they are lost ([`Loss::Ends`]); the
-//! loss of a capture or of a search for an adapter is repaired by its owner ([`Loss::Repaired`]).
-//! `docs/adr/0031-lost-threads.md` says why.
+//! The loss of a worker, of control, reload or the gateway's own thread ends the gateway ([`Loss::Ends`]);
+//! the loss of a capture or of a search for an adapter is repaired by its owner ([`Loss::Repaired`]).
+//! `docs/adr/0031-lost-threads.md` has the reasons.
 
 mod exit;
 
@@ -21,23 +21,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Time between two looks at threads whose end the kernel does not report.
+/// Polling interval for threads whose end the kernel does not report.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Time that a new thread is given to begin.
+/// Time limit for a new thread to begin.
 const BEGIN: Duration = Duration::from_secs(5);
-/// Time between two looks at whether a thread that is waited for was lost.
+/// Polling interval of a join for the loss of its thread.
 const JOIN: Duration = Duration::from_millis(10);
 
 /// Consequence of a lost thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The gateway ends: packets, frames and locks that the thread held are lost with it.
+    /// The gateway ends: the thread's packets, frames and locks are lost.
     Ends,
-    /// The thread's owner repairs the loss, and the gateway goes on.
+    /// The thread's owner repairs the loss, and the gateway continues.
     Repaired,
 }
 
-/// Starts threads, and registers them with the supervisor if there is one.
+/// Starts threads, and registers them with the supervisor, if there is one.
 #[derive(Clone, Debug)]
 pub struct Threads {
     registry: Option<Arc<Registry>>,
@@ -45,16 +45,16 @@ pub struct Threads {
 
 #[derive(Debug)]
 struct Registry {
-    /// New threads, on their way to the supervisor.
+    /// Channel of new threads to the supervisor.
     new: Mutex<Sender<Watched>>,
-    /// Wakes the supervisor.
+    /// Event that wakes the supervisor.
     wakeup: OwnedFd,
     stop: AtomicBool,
-    /// One line for each thread that was lost.
+    /// One line for each lost thread.
     losses: Mutex<Vec<String>>,
 }
 
-/// A thread's state, as its owner and the supervisor share it.
+/// State of a thread, shared by its owner and the supervisor.
 #[derive(Debug, Default)]
 pub struct Status(AtomicU8);
 
@@ -83,14 +83,14 @@ struct Watched {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread {name} {}", if *.panicked { "has panicked" } else { "has ended without having finished: it was killed from outside" })]
 pub struct LostThread {
-    /// The thread's name.
+    /// Name of the thread.
     pub name: String,
-    /// True if it panicked; false if it ended without unwinding.
+    /// True after a panic; false if it ended without unwinding.
     pub panicked: bool,
 }
 
 impl Status {
-    // Relaxed everywhere: a state orders nothing; results come by channels.
+    // Relaxed everywhere: the state orders nothing, because results come through channels.
     fn get(&self) -> u8 {
         self.0.load(Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl Status {
         self.0.store(state, Ordering::Relaxed);
     }
 
-    /// True if the thread was found to have ended before its work was done.
+    /// True if the thread has ended before its work was done.
     pub fn is_lost(&self) -> bool {
         matches!(self.get(), PANICKED | LOST)
     }
@@ -130,13 +130,13 @@ impl Threads {
         let supervised = self.registry.is_some();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             if supervised {
-                // Opened here: from outside a thread that ends at once could no longer be found.
-                // Whoever waits for it has a deadline of its own.
+                // Opened in the thread itself, because a thread that ends at once could not be found from
+                // outside. The receiver has a time limit.
                 let _ = begun.send(Exit::own());
             }
             let ending = own;
             let outcome = body();
-            // An owner that is gone wants no result.
+            // The owner may have dropped the receiver.
             let _ = done.send(outcome);
             ending.0.set(DONE);
         })?;
@@ -147,7 +147,7 @@ impl Threads {
         Ok(Thread { result, status })
     }
 
-    /// One line for each thread that was lost since the start.
+    /// One line for each thread lost since the start.
     pub fn losses(&self) -> Vec<String> {
         let Some(registry) = &self.registry else { return Vec::new() };
         registry.losses.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -160,18 +160,18 @@ fn late(name: &str) -> io::Error {
 
 impl Registry {
     fn register(&self, watched: Watched) {
-        // A supervisor that has stopped watches nothing.
+        // The supervisor may have stopped.
         let _ = self.new.lock().unwrap_or_else(PoisonError::into_inner).send(watched);
         self.ring();
     }
 
     fn ring(&self) {
-        // A full counter is a pending wakeup.
+        // A full counter is a pending wake-up.
         let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }
 
-/// Notes a panic on the way out of a thread.
+/// Records a panic when the thread unwinds.
 struct Ending(Arc<Status>);
 
 impl Drop for Ending {
@@ -183,12 +183,12 @@ impl Drop for Ending {
 }
 
 impl<T> Thread<T> {
-    /// The thread's state, for an owner that does not wait.
+    /// State of the thread, for an owner that does not wait.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
-    /// Waits for the thread's result; `None` for a thread that was lost.
+    /// Waits for the thread's result; `None` if the thread was lost.
     pub fn join(self) -> Option<T> {
         loop {
             match self.join_within(JOIN) {
@@ -199,7 +199,7 @@ impl<T> Thread<T> {
         }
     }
 
-    /// Waits for the thread's result no longer than `limit`.
+    /// Waits at most `limit` for the thread's result.
     ///
     /// # Errors
     /// When the thread was lost, or has not finished.
@@ -207,7 +207,7 @@ impl<T> Thread<T> {
         self.result.recv_timeout(limit)
     }
 
-    /// True if the thread has finished, or was lost.
+    /// True if the thread has finished or was lost.
     pub fn is_over(&self) -> bool {
         self.status.get() != RUNS
     }
@@ -216,12 +216,12 @@ impl<T> Thread<T> {
 /// The supervisor's thread. Dropping it ends supervision.
 pub(crate) struct Supervisor {
     threads: Threads,
-    /// The end of the supervisor's own thread, for the thread that watches it.
+    /// Handle of the supervisor's own thread, for the first thread of the process.
     exit: Exit,
 }
 
 impl Supervisor {
-    /// Starts the thread; `end` is called there when a thread is lost without which the gateway cannot go on.
+    /// Starts the supervisor thread, which calls `end` when a vital thread is lost.
     ///
     /// # Errors
     /// When the system has no thread or no file descriptor left.
@@ -241,22 +241,23 @@ impl Supervisor {
         Ok(Self { threads, exit })
     }
 
-    /// Starts threads under supervision.
+    /// Starter of supervised threads.
     pub(crate) fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// Descriptor that is readable when the supervisor's own thread ends, where the kernel reports that.
+    /// Descriptor that is readable when the supervisor's own thread ends; `None` if [`check`](Self::check)
+    /// must be polled.
     pub(crate) fn event(&self) -> Option<&OwnedFd> {
         self.exit.event()
     }
 
-    /// Time for which a look at the supervisor's own thread can wait.
+    /// Maximum interval between two calls of [`check`](Self::check).
     pub(crate) fn pause(&self) -> Nanos {
         if self.event().is_some() { Nanos(u64::MAX) } else { Nanos::from_millis(50) }
     }
 
-    /// Says whether the supervisor's own thread is there.
+    /// Checks that the supervisor's own thread runs.
     ///
     /// # Errors
     /// When it has ended.
@@ -277,7 +278,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Watches threads until it is told to stop.
+/// Supervises threads until it is stopped.
 fn supervise(registry: &Registry, new: &Receiver<Watched>, end: &impl Fn(&LostThread)) {
     let mut watched = Vec::<Watched>::new();
     while !registry.stop.load(Ordering::Relaxed) {
@@ -293,7 +294,7 @@ fn supervise(registry: &Registry, new: &Receiver<Watched>, end: &impl Fn(&LostTh
     }
 }
 
-/// Sleeps until a thread ends or a new one comes.
+/// Sleeps until a thread ends or a new one is registered.
 fn wait(registry: &Registry, watched: &[Watched]) {
     let mut files = vec![PollFd::new(&registry.wakeup, PollFlags::IN)];
     files.extend(
@@ -303,7 +304,7 @@ fn wait(registry: &Registry, watched: &[Watched]) {
             .map(|event| PollFd::new(event, PollFlags::IN)),
     );
     let limit = (files.len() <= watched.len()).then_some(&LOOK);
-    // An interrupted wait ended early; the next one goes on.
+    // EINTR ends the wait early.
     let _ = poll(&mut files, limit);
     let _ = rustix::io::read(&registry.wakeup, &mut [0_u8; 8]);
 }

@@ -1,16 +1,16 @@
-//! A walk in words.
+//! A trace as text.
 
 use super::spec::describe;
 use super::{Step, Trace, from_digits};
 use crate::show::Look;
 
-/// Bytes of a line of digits.
+/// Bytes in a line of the hexadecimal dump.
 const LINE: usize = 16;
-/// Bytes of a packet that are shown in digits.
+/// Maximum number of dumped bytes of a packet.
 const SHOWN: usize = 128;
 
 impl Trace {
-    /// The walk, for people.
+    /// The trace as text.
     pub fn draw(&self, look: Look) -> String {
         let mut text = format!("{} {}\n", look.bold(&self.port), look.dim(&format!("{} bytes", self.bytes)));
         text.push_str(&format!("  {}\n", self.packet));
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// Digits of the first bytes, in lines.
+/// Hexadecimal dump of the first bytes.
 fn dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (number, line) in bytes[..bytes.len().min(SHOWN)].chunks(LINE).enumerate() {
@@ -68,7 +68,7 @@ fn dump(bytes: &[u8]) -> String {
     text
 }
 
-/// A frame as it is described, without the bytes of a long payload.
+/// Description of a frame, without the bytes of a long payload.
 pub fn brief(frame: &[u8]) -> String {
     describe(frame).brief().to_string()
 }

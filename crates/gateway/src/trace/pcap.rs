@@ -1,6 +1,6 @@
-//! Packets of files: pcap and pcapng, as tcpdump, wireshark and `polder capture` write them.
+//! Packets in pcap and pcapng files, as tcpdump, wireshark and `polder capture` write them.
 //!
-//! A file is read as hostile: nothing is believed that has not been compared with what is there.
+//! Files are untrusted: every length is checked against the file's bytes.
 
 use super::spec::LONGEST;
 use pcap_parser::{
@@ -9,20 +9,20 @@ use pcap_parser::{
 };
 use std::fmt;
 
-/// The largest file that is read.
+/// Maximum length of a file, in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// A frame of a file.
+/// A frame in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
-    /// Its bytes, as far as they were captured.
+    /// Captured bytes.
     pub bytes: &'a [u8],
     /// Length of the packet on the network, in bytes.
     pub whole: usize,
 }
 
 impl Captured<'_> {
-    /// Frame, with zeros for bytes that were not captured.
+    /// The frame, with zeros for bytes that were not captured.
     pub fn padded(&self) -> Vec<u8> {
         let mut frame = self.bytes.to_vec();
         frame.resize(self.whole, 0);
@@ -30,10 +30,10 @@ impl Captured<'_> {
     }
 }
 
-/// Error in a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
-    /// Offset of the error, in bytes.
+    /// Offset of the error in bytes.
     pub at: usize,
     /// Description of the error.
     pub message: String,
@@ -51,10 +51,10 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Result<T, BadFile> {
     Err(BadFile { at, message: message.into() })
 }
 
-/// The Ethernet frames of a file, in order; those of other link layers are an error.
+/// Ethernet frames of a file, in order.
 ///
 /// # Errors
-/// When the bytes are no capture file, or the file is cut off.
+/// When the file is no capture file, is truncated, or has another link layer.
 pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     match file.first_chunk::<4>() {
         Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng(file),
@@ -73,7 +73,7 @@ pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
 
 fn pcap(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     let (mut rest, header) = parse_pcap_header(file).or_else(|error| broken(0, &error))?;
-    // The upper half says whether there are checksums.
+    // The upper half has flags about the frame check sequence.
     ethernet(20, Linktype(header.network.0 & 0xffff))?;
     let parse = if header.is_bigendian() { parse_pcap_frame_be } else { parse_pcap_frame };
     let mut frames = Vec::new();
@@ -87,7 +87,7 @@ fn pcap(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     Ok(frames)
 }
 
-/// Packets of pcapng, and the blocks that they need (draft-ietf-opsawg-pcapng).
+/// Parses pcapng (draft-ietf-opsawg-pcapng).
 fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
     let (mut frames, mut links, mut rest) = (Vec::new(), Vec::new(), file);
     let mut parse: fn(&[u8]) -> Parsed<'_> = parse_block_le;
@@ -104,7 +104,7 @@ fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
                 ethernet(at, link(at, &links, if_id)?)?;
                 frames.push(frame(at, &data[..data.len().min(caplen as usize)], origlen)?);
             }
-            // What was captured is said by the interface's snap length alone; the block is as long as that.
+            // The block has no captured length: the interface's snap length limits it.
             Block::SimplePacket(SimplePacketBlock { origlen, data, .. }) => {
                 ethernet(at, link(at, &links, 0)?)?;
                 frames.push(frame(at, &data[..data.len().min(origlen as usize)], origlen)?);
@@ -137,7 +137,7 @@ fn ethernet(at: usize, link: Linktype) -> Result<(), BadFile> {
     }
 }
 
-/// The frame with these bytes, of which the network had `whole`.
+/// A captured frame whose length on the network was `whole`.
 fn frame(at: usize, bytes: &[u8], whole: u32) -> Result<Captured<'_>, BadFile> {
     let whole = bytes.len().max(whole as usize);
     if whole > LONGEST {

@@ -1,9 +1,9 @@
-//! Descriptors and the cursors of the four rings of a socket.
+//! Descriptors and cursors of a socket's four rings.
 //!
-//! A ring has one producer and one consumer; we are one of them, the kernel is the other. Each end
-//! keeps its own cursor and a copy of the other's, which it reads again only when the copy says that
-//! nothing is left: on a busy ring the two ends share a cache line once a batch. Cursors count up
-//! and wrap at 2³²; their distance is what is in the ring.
+//! A ring has one producer and one consumer; Polder is one of them, the kernel the other. Each end keeps its
+//! own cursor and a copy of the other cursor, and reads the other cursor again only if the copy says that the
+//! ring is empty: on a busy ring the two ends share a cache line once per batch. Cursors count up and wrap at
+//! 2³²; their difference is the number of entries.
 //!
 //! Source: Linux, net/xdp/xsk_queue.h, "The structure of the shared state of the rings".
 
@@ -18,9 +18,9 @@ use core::sync::atomic::Ordering;
 /// A packet or a part of one, as the kernel sees it (`struct xdp_desc`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// Distance of the first byte from the start of the region.
+    /// Offset of the first byte in the region.
     pub(super) address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: u32,
     /// True if the next descriptor belongs to the same packet.
     pub(super) continues: bool,
@@ -28,7 +28,7 @@ pub(super) struct Descriptor {
 
 /// Entry of a ring: a fixed number of 64-bit words.
 pub(super) trait Entry: Copy {
-    /// Words an entry, a power of two.
+    /// Number of words of an entry, a power of two.
     const WORDS: usize;
     fn read(word: impl Fn(usize) -> u64) -> Self;
     fn write(self, word: impl FnMut(usize, u64));
@@ -74,7 +74,7 @@ impl Entry for Descriptor {
     }
 }
 
-/// The end of a ring that puts entries in.
+/// The producing end of a ring.
 #[derive(Debug)]
 pub(super) struct Producer<E> {
     memory: RingMemory,
@@ -84,18 +84,18 @@ pub(super) struct Producer<E> {
 }
 
 impl<E: Entry> Producer<E> {
-    /// The producing end of an unused ring.
+    /// Creates the producing end of an unused ring.
     pub(super) fn new(memory: RingMemory) -> Self {
         let mask = mask::<E>(&memory);
-        // Relaxed: we are the only one who writes it.
+        // Relaxed: only this end writes it.
         let written = memory.producer().load(Ordering::Relaxed);
         Self { memory, mask, written, entries: core::marker::PhantomData }
     }
 
-    /// Puts an entry behind the others; the other end sees it after [`Producer::publish`].
+    /// Appends an entry; the consumer sees it after [`Producer::publish`].
     ///
-    /// The caller knows that there is room: whoever posts frames counts those that are out, and no
-    /// more are out than the ring has places.
+    /// The caller makes sure of room: it counts the frames in flight, and never has more than the ring has
+    /// entries.
     #[inline(always)]
     pub(super) fn put(&mut self, entry: E) {
         let at = (self.written & self.mask) as usize * E::WORDS;
@@ -105,63 +105,63 @@ impl<E: Entry> Producer<E> {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Publishes new entries to the other end.
+    /// Publishes new entries to the consumer.
     #[inline]
     pub(super) fn publish(&self) {
-        // Release pairs with the Acquire load of the producer in the kernel
-        // (`__xskq_cons_peek`), or in `Consumer::ready`: the entries are seen before the cursor.
+        // Release pairs with the Acquire load of the producer cursor in the kernel (`__xskq_cons_peek`), or
+        // in `Consumer::ready`: the entries are visible before the cursor.
         self.memory.producer().store(self.written, Ordering::Release);
     }
 
-    /// Entries that the other end has not taken.
+    /// Returns the number of entries that the consumer has not taken.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
-        // Relaxed: the answer is a hint, no entry is touched because of it.
+        // Relaxed: the result is a hint; no entry is accessed because of it.
         self.written.wrapping_sub(self.memory.consumer().load(Ordering::Relaxed))
     }
 
-    /// The entries that the other end has not taken, first to last.
+    /// Returns the entries that the consumer has not taken, first to last.
     pub(super) fn untaken(&self) -> impl Iterator<Item = E> + '_ {
         let waiting = self.waiting().min(self.mask + 1);
         (0..waiting).rev().map(|back| {
             let at = (self.written.wrapping_sub(back + 1) & self.mask) as usize * E::WORDS;
-            // Relaxed: we wrote these words ourselves.
+            // Relaxed: this end wrote these words itself.
             E::read(|index| self.memory.words()[at + index].load(Ordering::Relaxed))
         })
     }
 
-    /// True if the kernel wants a system call to look at the ring.
+    /// True if the kernel needs a system call to look at the ring.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
-        // Relaxed: the kernel sets the flag before it looks at the ring for the last time.
+        // Relaxed: the kernel sets the flag before its last look at the ring.
         self.memory.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
 #[cfg(test)]
 impl<E> Consumer<E> {
-    /// Wants a call from the other end from now on, as the kernel does in copy mode.
+    /// Requests calls from the other end from here on, as the kernel does in copy mode.
     pub(super) fn want_calls(&self) {
         self.memory.flags().store(libc::XDP_RING_NEED_WAKEUP, Ordering::Relaxed);
     }
 }
 
-/// The end of a ring that takes entries out.
+/// The consuming end of a ring.
 #[derive(Debug)]
 pub(super) struct Consumer<E> {
     memory: RingMemory,
     mask: u32,
     read: u32,
-    /// The producer's cursor when it was last looked at.
+    /// The producer cursor when last read.
     seen: u32,
     entries: core::marker::PhantomData<E>,
 }
 
 impl<E: Entry> Consumer<E> {
-    /// The consuming end of an unused ring.
+    /// Creates the consuming end of an unused ring.
     pub(super) fn new(memory: RingMemory) -> Self {
         let mask = mask::<E>(&memory);
-        // Relaxed: we are the only one who writes it.
+        // Relaxed: only this end writes it.
         let read = memory.consumer().load(Ordering::Relaxed);
         Self { memory, mask, read, seen: read, entries: core::marker::PhantomData }
     }
@@ -172,25 +172,25 @@ impl<E: Entry> Consumer<E> {
         self.seen != self.read || self.look() != 0
     }
 
-    /// Number of entries that there are to take.
+    /// Returns the number of entries to take.
     pub(super) fn available(&mut self) -> u32 {
         self.look()
     }
 
-    /// Looks at the producer's cursor; how far it is ahead.
+    /// Reads the producer cursor; returns how far it is ahead.
     #[inline(always)]
     fn look(&mut self) -> u32 {
-        // Acquire pairs with the Release store of the producer in the kernel
-        // (`__xskq_prod_submit`), or in `Producer::publish`.
+        // Acquire pairs with the Release store of the producer cursor in the kernel (`__xskq_prod_submit`),
+        // or in `Producer::publish`.
         let seen = self.memory.producer().load(Ordering::Acquire);
-        // A cursor further ahead than the ring is long is a lie; believing less of it keeps us within
-        // the ring, and what stands there is checked entry by entry.
+        // A cursor more than the ring's length ahead is invalid; clamping it keeps reads within the ring, and
+        // each entry is checked anyway.
         let ahead = seen.wrapping_sub(self.read).min(self.mask + 1);
         self.seen = self.read.wrapping_add(ahead);
         ahead
     }
 
-    /// Takes the next entry; the other end may reuse its place after [`Consumer::release`].
+    /// Takes the next entry; the producer may reuse its place after [`Consumer::release`].
     #[inline(always)]
     pub(super) fn take(&mut self) -> Option<E> {
         if !self.ready() {
@@ -199,15 +199,15 @@ impl<E: Entry> Consumer<E> {
         let at = (self.read & self.mask) as usize * E::WORDS;
         let words = &self.memory.words()[at..at + E::WORDS];
         self.read = self.read.wrapping_add(1);
-        // Relaxed: ordered by the Acquire of `ready`. Read once: what is checked is what is used.
+        // Relaxed: ordered by the Acquire of `ready`. Read once: the checked value is the used value.
         Some(E::read(|index| words[index].load(Ordering::Relaxed)))
     }
 
-    /// Gives the places of taken entries back.
+    /// Returns the places of taken entries to the producer.
     #[inline]
     pub(super) fn release(&self) {
-        // Release pairs with the Acquire load of the consumer in the kernel (`xskq_prod_nb_free`):
-        // our reads of the entries come before their places are written again.
+        // Release pairs with the Acquire load of the consumer cursor in the kernel (`xskq_prod_nb_free`): our
+        // reads of the entries precede the next writes to their places.
         self.memory.consumer().store(self.read, Ordering::Release);
     }
 }

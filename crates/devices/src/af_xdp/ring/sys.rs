@@ -1,6 +1,6 @@
-//! The memory of a ring: shared with the kernel, read and written by atomics alone.
+//! The memory of a ring: shared with the kernel, accessed by atomics alone.
 //!
-//! The functions that this file exports are safe to call. Facts are looked up in mmap(2) and
+//! The functions that this file exports are safe to call. Facts are from mmap(2) and
 //! `Documentation/networking/af_xdp.rst`.
 #![expect(unsafe_code, reason = "UNSAFETY: memory shared with the kernel")]
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The memory of one ring: two cursors, flags and descriptors, shared with the other end.
 ///
-/// Every access is atomic, so that it is defined whatever the other end writes and when.
+/// Every access is atomic, so it is defined whatever the other end writes, at any time.
 #[derive(Debug)]
 pub(in super::super) struct RingMemory {
     producer: NonNull<AtomicU32>,
@@ -61,7 +61,7 @@ impl RingMemory {
         })
     }
 
-    /// One end of a ring in ordinary memory; a model of the kernel takes the other.
+    /// Creates one end of a ring in ordinary memory; a model of the kernel has the other end.
     #[cfg(test)]
     pub(in super::super) fn heap(ring: &Arc<HeapRing>) -> Self {
         Self {
@@ -112,7 +112,7 @@ pub(in super::super) struct HeapRing {
 
 #[cfg(test)]
 impl HeapRing {
-    /// A ring of `word_count` words.
+    /// Creates a ring of `word_count` words.
     pub(in super::super) fn new(word_count: usize) -> Arc<Self> {
         Arc::new(Self {
             producer: AtomicU32::new(0),
@@ -139,7 +139,7 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// The address at `offset`, for a `T` that lies wholly inside and is aligned.
+    /// Returns the address at `offset` of a `T` that lies wholly inside the mapping and is aligned.
     fn at<T>(&self, offset: u64) -> Result<NonNull<T>, Errno> {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
         if offset + size_of::<T>() > self.bytes || !offset.is_multiple_of(align_of::<T>()) {

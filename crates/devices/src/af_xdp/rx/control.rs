@@ -37,7 +37,7 @@ impl<const COPIES: bool> RxControl for Receiver<COPIES> {
     #[cold]
     fn flush(&mut self) -> bool {
         self.scant |= !self.closed;
-        // Where the worker polls, flushing costs it no nap.
+        // If the worker polls, flushing needs no pause of the worker.
         self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
         !self.closed
     }
@@ -60,9 +60,9 @@ impl<const COPIES: bool> RxControl for Receiver<COPIES> {
 }
 
 impl<const COPIES: bool> Receiver<COPIES> {
-    /// Counts, and returns, the packets that the kernel has lost since the last time. Each lost packet is in
-    /// exactly one of the kernel's two numbers; a fill ring that it found empty is the reason for some of the
-    /// first.
+    /// Counts, and returns, the packets that the kernel has lost since the last call. Each lost packet is in
+    /// exactly one of the kernel's two counters; a part of the first was lost because the fill ring was
+    /// empty.
     #[cold]
     pub(super) fn settle(&mut self) -> u64 {
         self.turns = 0;
@@ -71,7 +71,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.seen = now;
         let dropped = now.dropped.saturating_sub(before.dropped);
         let starved = now.fill_ring_empty.saturating_sub(before.fill_ring_empty);
-        // Where packets come in parts, none is too long, and the kernel does not count empty rings.
+        // With multi-buffer no packet is too long, and the kernel does not count an empty fill ring.
         let starved = if self.wants.multi_buffer { dropped } else { starved.min(dropped) };
         let full = now.receive_ring_full.saturating_sub(before.receive_ring_full);
         if dropped + full > 0 {

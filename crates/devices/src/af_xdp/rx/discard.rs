@@ -1,4 +1,4 @@
-//! Ring flush: with no frame posted the kernel drops packets before it copies them.
+//! Flushing of the device's ring: while no frame is posted, the kernel drops packets before it copies them.
 
 use super::Receiver;
 use crate::af_xdp::drive::BUDGET;
@@ -19,27 +19,26 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Drops received packets beyond the number that is worth to wait: they came when more frames
-    /// were posted.
+    /// Drops received packets beyond the reduced target: they were received when more frames were posted.
     #[cold]
     pub(super) fn throw_stale_away(&mut self, pool: &mut Pool) {
         let stale = u64::from(self.received.available().saturating_sub(self.few));
         self.throw_away(stale, pool);
     }
 
-    /// Only the kernel's thread can do it, which has the core while the worker naps.
+    /// Flushes by the kernel's thread, which has the core while the worker sleeps.
     fn throw_away_napping(&mut self, pool: &mut Pool) {
-        // What was lost until now is not thrown away by this.
+        // Earlier losses are not part of this flush.
         self.settle();
         self.driver.sleeps();
         let (mut flushing, mut nap) = (RingFlush::default(), Some(RingFlush::FIRST));
         while let Some(long) = nap {
             let before = self.driver.thread_time();
-            // A nap that ends early throws away less.
+            // A sleep that ends early drops less.
             let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: i64::try_from(long.0).unwrap_or(0) });
-            // A thread that does not tell counts as idle.
+            // A thread without a CPU time counts as idle.
             let busy = before.zip(self.driver.thread_time()).map(|(before, now)| now.since(before));
-            // Frames that were left posted are used up first.
+            // Frames that are still posted are used up first.
             let packets = self.throw_away(u64::MAX, pool) + self.settle();
             nap = flushing.next(packets, busy.unwrap_or_default(), long);
         }
@@ -59,7 +58,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         }
     }
 
-    /// Drops at most `most` packets in the RX ring, the oldest first; returns their number.
+    /// Drops at most `most` packets of the RX ring, oldest first; returns their number.
     fn throw_away(&mut self, most: u64, pool: &mut Pool) -> u64 {
         let mut packets = 0;
         while packets < most
@@ -76,6 +75,6 @@ impl<const COPIES: bool> Receiver<COPIES> {
     }
 }
 
-/// Packets that one look brings in when there are many, and looks after which a device counts as empty.
+/// Maximum number of packets of one poll, and number of polls after which a device counts as empty.
 const LOOK: u64 = 2 * BUDGET as u64;
 const MOST_LOOKS: u32 = 40;

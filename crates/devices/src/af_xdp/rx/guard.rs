@@ -1,17 +1,17 @@
-//! Descriptors that a driver may have cut: which are dropped, and what of the same packet comes behind them.
+//! Check for descriptors that a driver may have cut, and for the rest of such packets.
 //!
-//! A driver that receives into the region itself may give less room than a slot has, because its receive buffers
-//! have a granularity of their own, and may hand the rest of a longer packet over as a packet: its bytes would
-//! then be believed as an Ethernet frame. Without multi-buffer no descriptor that is longer than the link's
-//! packets is believed, nor the one behind a descriptor that ends where such a buffer would.
+//! A driver that receives into the region itself may use less than a slot, because its receive buffers have a
+//! granularity of their own, and may deliver the rest of a longer packet as a packet of its own: payload
+//! bytes would then be taken for an Ethernet frame. Without multi-buffer, a descriptor longer than the link's
+//! packets is rejected, and so is the one after a descriptor that ends where such a buffer would.
 
-/// The granularity of receive buffers, of the coarsest driver that is known (igb, SRRCTL.BSIZEPACKET).
+/// Granularity of receive buffers in bytes, of the coarsest known driver (igb, SRRCTL.BSIZEPACKET).
 pub(crate) const GRAIN: u32 = 1024;
 
-/// The longest packet that a driver with buffers of that granularity receives whole in a slot without
-/// multi-buffer, the driver's own headroom excluded.
+/// Returns the longest packet that a driver with buffers of that granularity receives whole in a slot without
+/// multi-buffer; the driver's headroom is excluded.
 pub(crate) fn whole_at_most(single_frame: u32) -> u32 {
-    // One that fills the buffer cannot be told from one that was cut.
+    // A packet that fills the buffer looks the same as one that was cut.
     (single_frame / GRAIN * GRAIN).saturating_sub(1)
 }
 
@@ -20,22 +20,22 @@ pub(crate) fn whole_at_most(single_frame: u32) -> u32 {
 pub(super) enum Judged {
     /// The descriptor is valid.
     Right,
-    /// The first of a packet that is dropped: longer than the link's packets.
+    /// First descriptor of a packet to drop: longer than the link's packets.
     TooLong,
-    /// The first of a packet that is dropped: it continues, and no packet was to come in parts.
+    /// First descriptor of a packet to drop: it continues, though multi-buffer is off.
     Unasked,
-    /// More of a packet that was dropped.
+    /// Further descriptor of a dropped packet.
     Rest,
 }
 
 /// The guard of one queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
-    /// Descriptors that are longer are judged, and no others unless they continue a packet.
+    /// Length above which a descriptor is judged; a continued packet is judged in any case.
     above: u32,
-    /// The longest that the link carries; more is suspicious. No bound where the kernel copies.
+    /// The link's longest packet in bytes; a longer one is suspicious. No bound in copy mode.
     longest: u32,
-    /// The longest that is believed in any case.
+    /// Maximum length that is accepted in any case.
     most: u32,
     multi_buffer: bool,
     state: State,
@@ -44,15 +44,15 @@ pub(super) struct Guard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// Until the last part of a packet has come.
+    /// Until the last part of a dropped packet.
     Parts,
-    /// One descriptor may be the rest of a cut packet.
+    /// The next descriptor may be the rest of a cut packet.
     Cut,
 }
 
 impl Guard {
-    /// For a queue whose packets come in one descriptor each, or in several with `multi_buffer`. `longest` is the
-    /// link's longest packet where the device writes into slots that hold `single_frame` bytes.
+    /// Creates a guard of a queue whose packets have one descriptor each, or several with `multi_buffer`.
+    /// `longest` is the link's longest packet if the device writes into slots of `single_frame` bytes.
     pub(super) fn new(multi_buffer: bool, longest: Option<u32>, single_frame: u32) -> Self {
         let (longest, most) = match longest.filter(|_| !multi_buffer) {
             Some(longest) => (longest, whole_at_most(single_frame)),
@@ -67,7 +67,7 @@ impl Guard {
         length <= self.above
     }
 
-    /// Says that a packet of several parts is dropped, of which more are to come.
+    /// Drops the rest of a packet of several parts.
     #[cold]
     pub(super) fn drop_rest(&mut self) {
         (self.state, self.above) = (State::Parts, 0);
@@ -79,7 +79,7 @@ impl Guard {
         let (judged, next) = match (self.state, continues) {
             (State::Parts, true) => (Judged::Rest, State::Parts),
             (State::Parts, false) => (Judged::Rest, State::Open),
-            // What is cut once may be cut again.
+            // A driver that cuts once may cut again.
             (State::Cut, false) if length >= GRAIN && length.is_multiple_of(GRAIN) => {
                 (Judged::Rest, State::Cut)
             }
@@ -89,7 +89,7 @@ impl Guard {
             (State::Open, false) if length <= self.longest => (Judged::Right, State::Open),
             (State::Open, false) if length.is_multiple_of(GRAIN) => (Judged::TooLong, State::Cut),
             (State::Open, false) if length > self.most => (Judged::TooLong, State::Open),
-            // The link's MTU was raised since.
+            // The link's MTU was raised meanwhile.
             (State::Open, false) => (Judged::Right, State::Open),
         };
         self.state = next;

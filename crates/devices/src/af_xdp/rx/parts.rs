@@ -1,4 +1,4 @@
-//! Packets of several descriptors, and descriptors that cannot be right.
+//! Packets of several descriptors, and invalid descriptors.
 
 use super::Receiver;
 use super::guard::Judged;
@@ -8,7 +8,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::offload::{Recognised, recognise};
 
 impl<const COPIES: bool> Receiver<COPIES> {
-    /// Adds a part to the packet that is being received; returns it when that was the last part, and believed.
+    /// Adds a part to the unfinished packet; returns the packet after its last part, if it is valid.
     #[cold]
     pub(super) fn assemble(
         &mut self,
@@ -53,7 +53,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
         None
     }
 
-    /// The kernel named memory that it does not have: nothing more is believed.
+    /// Handles an address outside the posted frames: the queue is closed.
     #[cold]
     pub(super) fn lie(&mut self) {
         self.counters.received.add(1);
@@ -62,17 +62,18 @@ impl<const COPIES: bool> Receiver<COPIES> {
     }
 }
 
-/// True if a packet that is still to be taken has one more part.
+/// True if the packet stays acceptable with one more part.
 fn has_room(packet: &Packet, part: &Segment) -> bool {
     let length = packet.len() + usize::from(part.length);
     length <= LONGEST && length - packet.head_len() <= Packet::CHAINED
 }
 
-/// The longest packet of any link: 64 KiB and its headers.
+/// The longest packet of any link in bytes: 64 KiB and its headers.
 const LONGEST: usize = 65_535 + 18;
 
 impl<const COPIES: bool> Receiver<COPIES> {
-    /// Does what a sender on this machine may have left to the device. `false` for what cannot be mended.
+    /// Completes checksums that a sender on this host left to the device. Returns `false` if that is
+    /// impossible.
     pub(super) fn finish(&mut self, packet: &mut Packet) -> bool {
         match recognise(packet) {
             Recognised::Complete => {}

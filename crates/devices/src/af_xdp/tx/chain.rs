@@ -1,18 +1,18 @@
-//! Packets that are chains, lie in other memory, or that the link may not take.
+//! Packets that are chains, lie in other memory, or may be too long for the link.
 
 use super::{ETHERNET, Transmitter, fits};
 use polder_buffers::{Packet, Pool, Segment};
 use polder_datapath::drops::DropReason;
 
 impl Transmitter {
-    /// Places in the ring that a chain needs at most, or a packet that has to be copied.
+    /// Returns the maximum number of ring entries of a chain, or of a packet that has to be copied.
     #[cold]
     pub(super) fn frames(&self, packet: &Packet) -> u32 {
         let parts = if self.posted.knows(packet) { packet.segment_count() } else { usize::MAX };
         u32::try_from(parts).unwrap_or(u32::MAX).min(self.limits.segments)
     }
 
-    /// Posts a packet that is a chain, or that the link may not take.
+    /// Posts a packet that is a chain, or that may be too long for the link.
     #[cold]
     pub(super) fn post_with_care(&mut self, packet: Packet, pool: &mut Pool) {
         if packet.len() < ETHERNET {
@@ -40,9 +40,9 @@ impl Transmitter {
         pool.release_packet(packet);
     }
 
-    /// The packet in as few parts as the device takes, all of them in slots that it knows: a copy, if it
-    /// has too many, or lies in fragments, or shares bytes with another one. The packet itself when that
-    /// cannot be.
+    /// Returns the packet in as few parts as the device accepts, all in slots of the region: a copy if it has
+    /// too many parts, lies in fragments, or shares bytes with another packet. Returns the packet itself if
+    /// that is impossible.
     fn shape(&self, packet: Packet, pool: &mut Pool) -> Result<Packet, Packet> {
         let parts = packet.segments().filter(|part| !part.is_empty()).count();
         let limit = self.limits.segments as usize;
@@ -66,7 +66,7 @@ impl Transmitter {
         let bytes = packet.len() as u64;
         let mut before: Option<Segment> = None;
         for segment in packet.into_segments() {
-            // The kernel takes no empty part, and would never give its frame back.
+            // The kernel does not accept an empty part, and would never return its frame.
             if segment.length == 0 {
                 pool.release_frame(segment.frame);
                 continue;
@@ -85,7 +85,7 @@ impl Transmitter {
 
     fn post_part(&mut self, part: Segment, continues: bool, pool: &mut Pool) {
         if !self.post(part, continues, pool) {
-            // Part of a packet is in the ring, and what comes next would become the rest of it.
+            // A part of the packet is in the ring, and the next packet would be taken for its rest.
             self.closed = true;
         }
     }

@@ -28,7 +28,7 @@ impl Transmitter {
         }
     }
 
-    /// Counts packets that were handed over as drops.
+    /// Counts packets as drops that were counted as transmitted.
     #[cold]
     pub(super) fn take_back(&mut self, packets: u64, bytes: u64) {
         let QueueCounters { transmitted, transmitted_bytes, drops, .. } = &*self.counters;

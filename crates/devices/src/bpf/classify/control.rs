@@ -1,4 +1,4 @@
-//! Packets of control protocols, by which networks find out that a way is there: dropped last.
+//! Recognition of control packets, by which networks check that a path works: they are dropped last.
 //!
 //! | packets | known by |
 //! |---|---|
@@ -9,15 +9,15 @@
 //! | BFD | UDP to port 3784, 3785 (RFC 5881), 4784 (RFC 5883) or 6784 (RFC 7130) |
 //! | BGP | TCP from or to port 179 (RFC 4271) |
 //!
-//! One tag may stand in the frame. A fragment of UDP or TCP is none of these, nor is what stands behind options of IPv4,
-//! unless its protocol is enough, or behind extension headers of IPv6.
+//! The frame may have one tag. A UDP or TCP fragment is no control packet. After IPv4 options only the protocol
+//! number counts; a packet with IPv6 extension headers is no control packet.
 
 use super::{ETHERNET, IPV4, IPV6, PROTOCOL_UDP, TAG, UDP_DESTINATION, need, network_order};
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
 use Register::{R0, R2, R5};
 
-/// Jumps to `control` for a packet of a control protocol, and to `bulk` for any other. The frame begins at R2 and ends
-/// at R3; R0, R2, R4 and R5 change.
+/// Jumps to `control` for a packet of a control protocol, else to `bulk`. The frame starts at R2 and ends at
+/// R3; R0, R2, R4 and R5 change.
 pub(crate) fn control(program: &mut Assembler, control: Label, bulk: Label) {
     let [ipv4, transport] = [(); 2].map(|()| program.label());
     link_layer(program, control, bulk);
@@ -39,7 +39,8 @@ pub(crate) fn control(program: &mut Assembler, control: Label, bulk: Label) {
     by_port(program, control, bulk);
 }
 
-/// Puts the EtherType into R5 and moves R2 so that the network header is [`ETHERNET`] behind it, unless it has jumped.
+/// Puts the EtherType into R5 and moves R2 so that the network header is [`ETHERNET`] bytes after it, unless
+/// it has jumped.
 fn link_layer(program: &mut Assembler, control: Label, bulk: Label) {
     let [station, tagged, typed] = [(); 3].map(|()| program.label());
     need(program, ETHERNET, bulk);
@@ -60,7 +61,7 @@ fn link_layer(program: &mut Assembler, control: Label, bulk: Label) {
     program.jump_value(Condition::Equal, R5, network_order(0x0806), control);
 }
 
-/// Goes on to `transport` with R2 where an IPv4 header's place would be, and the protocol in R5, unless it has jumped.
+/// Jumps to `transport` with R2 as for an IPv4 packet and the protocol in R5, unless it has jumped.
 fn in_ipv6(program: &mut Assembler, (control, bulk): (Label, Label), transport: Label) {
     need(program, ETHERNET + IPV6, bulk);
     program.load(Width::Byte, R5, R2, ETHERNET + 6);
@@ -70,19 +71,19 @@ fn in_ipv6(program: &mut Assembler, (control, bulk): (Label, Label), transport: 
     need(program, ETHERNET + IPV4 + 1, bulk);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV4);
     program.add(R5, -ROUTER_SOLICITATION);
-    // Below it, numbers are very large.
+    // Lower types have become very large numbers.
     program.jump_value(Condition::Greater, R5, REDIRECT - ROUTER_SOLICITATION, bulk);
     program.go(control);
 }
 
-/// Jumps to `control` for protocols that are in R5 and are control by themselves.
+/// Jumps to `control` if the protocol in R5 is a control protocol.
 fn by_protocol(program: &mut Assembler, control: Label) {
     for protocol in [PROTOCOL_OSPF, PROTOCOL_VRRP] {
         program.jump_value(Condition::Equal, R5, protocol, control);
     }
 }
 
-/// Decides by the ports of the protocol in R5, whose header is behind an IPv4 header at R2.
+/// Decides by the ports of the protocol in R5, whose header follows an IPv4 header at R2.
 fn by_port(program: &mut Assembler, control: Label, bulk: Label) {
     let tcp = program.label();
     need(program, ETHERNET + IPV4 + PORTS, bulk);
@@ -101,7 +102,7 @@ fn by_port(program: &mut Assembler, control: Label, bulk: Label) {
     program.go(bulk);
 }
 
-/// The first four bytes of reserved group addresses, as a load sees them.
+/// The first four bytes of reserved group addresses, in load byte order.
 pub(crate) const RESERVED_GROUPS: i32 = i32::from_ne_bytes([0x01, 0x80, 0xc2, 0x00]);
 /// Bytes of source and destination port.
 const PORTS: i16 = 4;

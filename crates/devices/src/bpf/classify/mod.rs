@@ -1,8 +1,8 @@
 //! Classification of an interface's packets, the same at every hook.
 //!
-//! [`claim`] takes the packets of tunnels that are in a table, for a port that the kernel goes on using.
-//! [`route`] takes these and what a router is to forward. How a packet is read, and what becomes of one that is taken
-//! or left, is the [`Target`]'s. [`control`] tells packets of control protocols from others.
+//! [`claim`] takes the packets of the tunnels in a table, for a port that the kernel goes on using. [`route`]
+//! takes these and the packets that a router is to forward. The [`Target`] defines how a packet is read, and
+//! what happens to taken and passed packets. [`control`] tells control packets from others.
 
 #[cfg(test)]
 pub(crate) mod cases;
@@ -21,46 +21,49 @@ use polder_datapath::tunnel::{IP_IN_IP_PROTOCOLS, PACKET_PROTOCOLS};
 use polder_datapath::wire::EtherType;
 use std::os::fd::BorrowedFd;
 
-/// The hook that a program is written for.
+/// The hook that a program is assembled for.
 pub(crate) trait Target {
-    /// Begins the program of a router's port, whose context is in R6: ends it for packets that were returned to the kernel.
+    /// Starts the program of a router's port, whose context is in R6, and ends it for punted packets.
     fn begin(&self, _: &mut Assembler) {}
 
-    /// Keeps the context in R6, and puts the beginning of the frame into R2 and the end of what may be read into R3.
-    /// Nothing is known of the frame's length yet.
+    /// Keeps the context in R6, and puts the start of the frame into R2 and the end of its readable bytes
+    /// into R3. The frame's length is not checked yet.
     fn open(&self, program: &mut Assembler);
 
-    /// Puts the beginning of the frame into R2 and the end of what may be read into R3, of which no more than the
-    /// Ethernet header matters.
+    /// Puts the start of the frame into R2 and the end of its readable bytes into R3; only the Ethernet
+    /// header has to be readable.
     fn peek(&self, program: &mut Assembler) {
         self.open(program);
     }
 
-    /// Puts the VLAN of the frame's tag into R8, in network order and 0 for none, and what it carries into R9; R2 moves
-    /// so that the network header is [`ETHERNET`] behind it; R0 stays. Jumps to `pass` for frames that are cut off or have a tag
-    /// of a provider.
+    /// Puts the VLAN of the frame's tag into R8 (network byte order, 0 for none) and the EtherType behind it
+    /// into R9; moves R2 so that the network header is [`ETHERNET`] bytes after it; R0 is kept. Jumps to
+    /// `pass` for truncated frames and for frames with a service tag.
     fn untag(&self, program: &mut Assembler, pass: Label) {
         untag_bytes(program, pass);
     }
 
-    /// Ends the program: user space has the packet.
+    /// Ends the program: the packet goes to user space.
     fn take(&self, program: &mut Assembler);
 
-    /// Ends the program: the kernel has the packet.
+    /// Ends the program: the packet goes to the kernel.
     fn pass(&self, program: &mut Assembler);
 }
 
-/// Hands the packets of claimed tunnels to user space, below at most one 802.1Q tag, and everything else to the kernel.
+/// Passes the packets of claimed tunnels to user space, with at most one 802.1Q tag, and all others to the
+/// kernel.
 ///
-/// A tunnel is known by its two ends and by what tells it from others between them ([`TunnelFields`]): packets of other
-/// tunnels between the same ends are the kernel's. In IPv4 packets of GRE are those of protocol 47. In IPv6 the next
-/// header is 47, or it stands behind destination options of eight bytes (as Linux sends them), a fragment header, or one
-/// behind the other in this order. Packets of GRE of another version or with routing are the kernel's.
+/// A tunnel is identified by its two endpoints and the fields that distinguish it from others between them
+/// ([`TunnelFields`]): packets of other tunnels between the same endpoints stay with the kernel. GRE over
+/// IPv4 is protocol 47. In IPv6 the next header is 47, directly or after destination options of eight bytes
+/// (as Linux sends them), a fragment header, or both in this order. GRE packets of another version or with
+/// routing stay with the kernel.
 ///
-/// Later fragments have no GRE header, so all fragments of GRE between two ends are taken when one tunnel is (RFC 791,
-/// section 3.2). A packet of IPv4 or IPv6 in IPv4 is known by its protocol, which each fragment has. Packets over UDP are known by their destination port, which later fragments do not have: fragments of
-/// UDP stay with the kernel, and so does UDP behind options of IPv4 or extension headers of IPv6. The
-/// headers' lengths and checksums are the datapath's business.
+/// Later fragments have no GRE header, so all GRE fragments between two endpoints are taken if one tunnel is
+/// (RFC 791, section 3.2). IPv4 or IPv6 in IPv4 is recognised by its protocol, which each fragment has.
+/// Packets over UDP are recognised by their destination port, which later fragments lack: UDP fragments stay
+/// with the kernel, and so does UDP after IPv4 options or IPv6 extension headers. The datapath checks lengths
+/// and checksums of the headers.
 ///
 /// [`TunnelFields`]: crate::bpf::TunnelFields
 pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Tables<'_>) {
@@ -84,7 +87,7 @@ pub(crate) fn claim(program: &mut Assembler, target: &impl Target, endpoints: Ta
     target.pass(program);
 }
 
-/// [`Target::untag`] for a tag that stands in the frame.
+/// [`Target::untag`] for a tag that is in the frame.
 pub(crate) fn untag_bytes(program: &mut Assembler, pass: Label) {
     let untagged = program.label();
     program.set(R8, 0);
@@ -98,8 +101,8 @@ pub(crate) fn untag_bytes(program: &mut Assembler, pass: Label) {
     program.place(untagged);
 }
 
-/// Puts selector and number of the IPv4 packet at R2 behind the ends of the key at this place of the stack, and jumps to
-/// `otherwise` when no tunnel can have such packets. R2 changes.
+/// Puts selector and number of the IPv4 packet at R2 after the endpoints of the key at offset `key` of the
+/// stack; jumps to `otherwise` if no tunnel has such packets. R2 changes.
 fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
     let [gre, other, whole, fragment, selected] = [(); 5].map(|()| program.label());
     program.load(Width::Byte, R5, R2, ETHERNET + 9);
@@ -124,7 +127,7 @@ fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
     program.load(Width::Half, R1, R2, ETHERNET + 6);
     program.jump_value(Condition::AnyBit, R1, network_order(0x3fff), fragment);
     program.and(R5, 0x0f);
-    // Verifiers take no offset that is not known to them without CAP_PERFMON.
+    // Without CAP_PERFMON, verifiers accept only offsets that they know.
     for words in 5..=15 {
         program.jump_value(Condition::Equal, R5, words, whole);
         program.add(R2, 4);
@@ -140,8 +143,8 @@ fn select_v4(program: &mut Assembler, key: i16, otherwise: Label) {
     enter(program, key + 8);
 }
 
-/// Goes on when the IPv6 packet at R2 is claimed, and jumps to `otherwise` when it is not. The key is at this place of
-/// the stack. R2 changes.
+/// Falls through if the IPv6 packet at R2 is claimed, else jumps to `otherwise`. The key is at offset `key`
+/// of the stack. R2 changes.
 fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
     let [fragment, whole, gre, udp, selected] = [(); 5].map(|()| program.label());
     need(program, ETHERNET + IPV6, otherwise);
@@ -164,7 +167,7 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_FRAGMENT, otherwise);
 
     program.place(fragment);
-    // Every fragment says what the first one begins with.
+    // Every fragment names the protocol of the first.
     need(program, ETHERNET + IPV6 + EXTENSION, otherwise);
     program.load(Width::Byte, R5, R2, ETHERNET + IPV6);
     program.jump_value(Condition::NotEqual, R5, PROTOCOL_GRE, otherwise);
@@ -189,8 +192,8 @@ fn is_claimed_v6(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, o
     look_up(program, endpoints, key, otherwise);
 }
 
-/// Puts the selector of the packet with a GRE header at this offset from R2 into R0, and its key, or 0, into R5, and goes
-/// on to `selected`. Jumps to `otherwise` for a header that no tunnel has.
+/// For the packet whose GRE header is at offset `at` from R2, puts the selector into R0 and the key, or 0,
+/// into R5, and jumps to `selected`. Jumps to `otherwise` for a header that no tunnel has.
 fn gre_fields(program: &mut Assembler, at: i16, otherwise: Label, selected: Label) {
     let [packets, typed, keyed, summed] = [(); 4].map(|()| program.label());
     need(program, at + GRE, otherwise);
@@ -222,7 +225,8 @@ fn gre_fields(program: &mut Assembler, at: i16, otherwise: Label, selected: Labe
     program.go(selected);
 }
 
-/// The same of a packet with the protocol in R5, or a fragment of one, behind whose IPv4 header another IP packet follows.
+/// Like `gre_fields` for a packet with the protocol in R5 (or its fragment), in which an IP packet follows
+/// the IPv4 header.
 fn protocol_fields(program: &mut Assembler, otherwise: Label) {
     let known = program.label();
     for protocol in IP_IN_IP_PROTOCOLS {
@@ -238,14 +242,14 @@ fn protocol_fields(program: &mut Assembler, otherwise: Label) {
     program.set(R5, 0);
 }
 
-/// The same of a fragment of GRE.
+/// Like `gre_fields` for a GRE fragment.
 fn fragment_fields(program: &mut Assembler) {
     program.set(R0, SELECTOR_FRAGMENT);
     program.set(R5, 0);
 }
 
-/// The same of a UDP header with VXLAN behind it: its number is the VNI, as it stands in the packet. All flags but that of
-/// the VNI are ignored, as in the datapath (RFC 7348, 5).
+/// Like `gre_fields` for a UDP header followed by VXLAN: the number is the VNI in packet byte order. All
+/// flags except that of the VNI are ignored, as in the datapath (RFC 7348, 5).
 fn vxlan_fields(program: &mut Assembler, at: i16, otherwise: Label) {
     let is_vxlan = program.label();
     need(program, at + UDP + VXLAN, otherwise);
@@ -260,8 +264,9 @@ fn vxlan_fields(program: &mut Assembler, at: i16, otherwise: Label) {
 
 /// Puts R0 and R5 on the stack.
 ///
-/// The upper half of a stack's eight bytes comes first here and elsewhere: verifiers before Linux 6.8 take a word in
-/// the lower half for a register that was put aside, into which nothing may be written without CAP_PERFMON.
+/// The upper half of eight bytes of the stack is written first here and elsewhere: verifiers before Linux 6.8
+/// take a word in the lower half for a spilled register, which may not be overwritten in part without
+/// CAP_PERFMON.
 fn enter(program: &mut Assembler, to: i16) {
     program.store(Width::Word, R10, to + 4, R5);
     program.store(Width::Word, R10, to, R0);
@@ -283,7 +288,7 @@ fn address(program: &mut Assembler, packet: Register, (from, to): (i16, i16)) {
     }
 }
 
-/// Jumps to `otherwise` when the key that is at this place of the stack is not in the table.
+/// Jumps to `otherwise` if the key at offset `key` of the stack is not in the table.
 fn look_up(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwise: Label) {
     program.map(R1, endpoints);
     program.copy(R2, R10);
@@ -292,14 +297,14 @@ fn look_up(program: &mut Assembler, endpoints: BorrowedFd<'_>, key: i16, otherwi
     program.jump_value(Condition::Equal, R0, 0, otherwise);
 }
 
-/// Jumps to `otherwise` when the packet has fewer than `bytes` bytes in its first buffer.
+/// Jumps to `otherwise` if the packet has fewer than `bytes` bytes in its first buffer.
 pub(crate) fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
     program.copy(R4, R2);
     program.add(R4, i32::from(bytes));
     program.jump(Condition::Greater, R4, R3, otherwise);
 }
 
-/// A 16-bit number as a load from a packet sees it.
+/// Returns a 16-bit number as a load from a packet reads it.
 pub(crate) fn network_order(value: u16) -> i32 {
     i32::from(value.to_be())
 }
@@ -308,20 +313,20 @@ pub(crate) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
 pub(crate) const IPV4: i16 = 20;
 const IPV6: i16 = 40;
-/// The shortest extension header of IPv6, and every fragment header.
+/// Bytes of the shortest IPv6 extension header, and of every fragment header.
 const EXTENSION: i16 = 8;
 const UDP: i16 = 8;
 /// Offset of the destination port in a UDP header.
 const UDP_DESTINATION: i16 = 2;
-/// A GRE header without optional fields, and each of these.
+/// Bytes of a GRE header without optional fields, and of each optional field.
 const GRE: i16 = 4;
-/// Flags of a GRE header: a checksum, a key.
+/// Flags of a GRE header: checksum present, key present.
 const GRE_CHECKSUM: u16 = 0x8000;
 const GRE_KEY: u16 = 0x2000;
 /// Flags and version of headers that the datapath refuses (RFC 2784, 2.3 and 2.3.1).
 const GRE_REFUSED: u16 = 0x4c07;
 const VXLAN: i16 = 8;
-/// Flag of a VXLAN header: there is a VNI.
+/// Flag of a VXLAN header: the VNI is valid.
 const VXLAN_VALID: i32 = 0x08;
 const PROTOCOL_GRE: i32 = 47;
 const PROTOCOL_UDP: i32 = 17;

@@ -1,12 +1,12 @@
-//! The program of a router's port: what the kernel would forward is taken from it.
+//! The program of a router's port, which takes the packets that the kernel would forward.
 //!
 //! ```text
 //! packets of a claimed tunnel, over IPv4 or IPv6 ────────────────────────▶ taken
-//! to an ingress (our address on the link, and the VLAN), IPv4 or IPv6,
-//! to a host's address, and none of this machine ──────▶ taken
-//!   unless it lies in a network that is this machine's as a whole, or is for a client of DHCP
-//! everything else: ARP, neighbour discovery, groups, broadcasts,
-//! IPv6 link-local addresses, this machine's own, other VLANs, other stations ─▶ the kernel
+//! to an ingress (the port's MAC address and VLAN), IPv4 or IPv6,
+//! to a unicast address that is not local to this host ──────▶ taken
+//!   unless it is in a local prefix, or for a DHCP client
+//! all others: ARP, neighbour discovery, multicast, broadcasts,
+//! IPv6 link-local addresses, local addresses, other VLANs, other MAC addresses ─▶ the kernel
 //! ```
 
 use super::{ETHERNET, IPV4, IPV6, Target, address, ends, is_claimed_v6, need, network_order, select_v4};
@@ -20,34 +20,35 @@ use std::os::fd::BorrowedFd;
 pub(crate) struct RouterMaps<'a> {
     /// Tunnels: local address, remote address, selector, number.
     pub(crate) endpoints: Tables<'a>,
-    /// Doors: link-layer address, VLAN in network order, 0 for none.
+    /// Ingresses: MAC address, and VLAN in network byte order (0 for none).
     pub(crate) ingresses: BorrowedFd<'a>,
-    /// IPv4 addresses of this machine.
+    /// IPv4 addresses of this host.
     pub(crate) local4: BorrowedFd<'a>,
-    /// IPv6 addresses of this machine.
+    /// IPv6 addresses of this host.
     pub(crate) local6: BorrowedFd<'a>,
-    /// IPv4 networks of this machine, and parts of them that are not; by length and address.
+    /// Local IPv4 prefixes, and parts of them that are not local; by length and address.
     pub(crate) land4: BorrowedFd<'a>,
-    /// The same of IPv6.
+    /// Local IPv6 prefixes, in the same form.
     pub(crate) land6: BorrowedFd<'a>,
 }
 
-/// The stack, from its end: the ingress's key, the key of a tunnel over IPv4, which begins with the destination, IPv6
-/// destination, and the key of a tunnel over IPv6, which ends where that destination is put afterwards. In front of a
-/// destination there is room for its length as a network's.
+/// Stack slots, from its end: the ingress's key; the key of a tunnel over IPv4, which starts with the
+/// destination; the IPv6 destination; the key of a tunnel over IPv6, which ends where that destination is put
+/// afterwards. Each destination is preceded by room for a prefix length.
 const DOOR: i16 = -8;
 const ENDS: i16 = -24;
 const TARGET6: i16 = -32;
 const ENDS6: i16 = -64;
-/// The key of clients of DHCP, which is 0.0.0.0, and behind it 1 for a packet to one; where an IPv6 destination is otherwise.
+/// Stack slot of a key for DHCP clients: 0.0.0.0, followed by 1 for a packet to a client. Shares the slot of
+/// the IPv6 destination.
 const CLIENT: i16 = TARGET6;
-/// UDP port of clients of DHCP.
+/// UDP port of DHCP clients.
 const DHCP_CLIENT: u16 = 68;
 
-/// Hands a router's packets to user space, and everything else to the kernel.
+/// Passes a router's packets to user space, and all others to the kernel.
 ///
-/// The IP header's length and checksum are the datapath's business; so are packets with a hop limit that is
-/// used up, and those for which there is no route.
+/// The datapath checks the IP header's length and checksum, and handles packets with a used-up TTL and
+/// packets without a route.
 pub(crate) fn route(program: &mut Assembler, target: &impl Target, maps: RouterMaps<'_>) {
     let [ipv4, known, take, pass] = [(); 4].map(|()| program.label());
     enter(program, target, pass);
@@ -69,8 +70,8 @@ pub(crate) fn route(program: &mut Assembler, target: &impl Target, maps: RouterM
     target.pass(program);
 }
 
-/// R7 is where the IP header is, less [`ETHERNET`]; R9 what it is of; the ingress's key stands on the stack.
-/// R2 and the end of the packet in R3 are R7 and as before.
+/// Sets R7 to the IP header minus [`ETHERNET`], and R9 to the EtherType; puts the ingress's key on the stack.
+/// R2 equals R7, and the end of the packet stays in R3.
 fn enter(program: &mut Assembler, target: &impl Target, pass: Label) {
     target.open(program);
     need(program, ETHERNET + IPV4, pass);
@@ -79,13 +80,13 @@ fn enter(program: &mut Assembler, target: &impl Target, pass: Label) {
     program.store(Width::Half, R10, DOOR + 4, R5);
     target.untag(program, pass);
     program.store(Width::Half, R10, DOOR + 6, R8);
-    // Last, since it begins eight bytes of the stack: before Linux 6.2 nothing may be written to them in part once the
-    // verifier follows what is there.
+    // Written last, since it starts an eight-byte slot of the stack: before Linux 6.2 the slot may not be
+    // written in part once the verifier tracks its content.
     program.store(Width::Word, R10, DOOR, R0);
     program.copy(R7, R2);
 }
 
-/// R0 is 0 when the packet is to be taken, unless it has jumped.
+/// Sets R0 to 0 if the packet is to be taken, unless it has jumped.
 fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
     let [unclaimed, usual] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
@@ -100,7 +101,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     program.jump_value(Condition::NotEqual, R0, 0, take);
     program.place(unclaimed);
     for_dhcp_client(program, maps.local4, pass);
-    // This host; loops; groups; the broadcast of every link. The kernel forwards all others (RFC 6890).
+    // This host; loopback; multicast; the limited broadcast. The kernel forwards all others (RFC 6890).
     program.jump_value(Condition::Equal, R9, 0, pass);
     program.jump_value(Condition::Equal, R8, 127, pass);
     program.and(R8, 0xf0);
@@ -116,7 +117,7 @@ fn in_ipv4(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     lookup(program, maps.local4, ENDS);
 }
 
-/// Notes on the stack whether a packet goes to the port of clients of DHCP. R2, R3 and R7 stay alone.
+/// Records on the stack if a packet goes to the port of DHCP clients. R2, R3 and R7 are kept.
 fn note_dhcp(program: &mut Assembler) {
     let other = program.label();
     program.set(R5, 0);
@@ -137,8 +138,9 @@ fn note_dhcp(program: &mut Assembler) {
     program.place(other);
 }
 
-/// Jumps to `pass` with a packet to the port of clients of DHCP: it may be for an address that the machine is offered and does
-/// not have yet (RFC 2131, section 4.1). The address 0.0.0.0 among those of the machine says that there may be a client.
+/// Jumps to `pass` with a packet to the port of DHCP clients: its destination may be an address that is
+/// offered to this host and not configured yet (RFC 2131, section 4.1). The address 0.0.0.0 among the local
+/// addresses marks that there may be a client.
 fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label) {
     let other = program.label();
     program.load(Width::Word, R5, R10, CLIENT + 4);
@@ -148,7 +150,7 @@ fn for_dhcp_client(program: &mut Assembler, local4: BorrowedFd<'_>, pass: Label)
     program.place(other);
 }
 
-/// R0 is 0 when the packet is to be taken, unless it has jumped.
+/// Sets R0 to 0 if the packet is to be taken, unless it has jumped.
 fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Label) {
     let unclaimed = program.label();
     need(program, ETHERNET + IPV6, pass);
@@ -158,7 +160,7 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     address(program, R7, (ETHERNET + 24, TARGET6));
     program.load(Width::Byte, R8, R7, ETHERNET + 24);
     program.load(Width::Half, R9, R7, ETHERNET + 24);
-    // Groups; link-local (RFC 4291, section 2.4).
+    // Multicast; link-local (RFC 4291, section 2.4).
     program.jump_value(Condition::Equal, R8, 0xff, pass);
     program.and(R9, network_order(0xffc0));
     program.jump_value(Condition::Equal, R9, network_order(0xfe80), pass);
@@ -168,8 +170,8 @@ fn in_ipv6(program: &mut Assembler, maps: RouterMaps<'_>, take: Label, pass: Lab
     lookup(program, maps.local6, TARGET6);
 }
 
-/// Jumps to `pass` when the address of `bits` bits on the stack lies in a network of this machine, or one that is left to
-/// the kernel: before the other look-ups, which such a packet needs not.
+/// Jumps to `pass` if the address of `bits` bits on the stack is in a prefix that stays with the kernel. This
+/// comes first, since such a packet needs no other look-up.
 fn unless_in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits): (i16, i32), pass: Label) {
     let elsewhere = program.label();
     program.set(R5, bits);
@@ -181,7 +183,7 @@ fn unless_in_land(program: &mut Assembler, map: BorrowedFd<'_>, (address, bits):
     program.place(elsewhere);
 }
 
-/// R0 is where the value of the key on the stack is, or 0.
+/// Sets R0 to the address of the value for the key on the stack, or to 0.
 fn lookup(program: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
     program.map(R1, map);
     program.copy(R2, R10);

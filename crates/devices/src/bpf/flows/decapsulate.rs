@@ -1,9 +1,9 @@
-//! Out of a tunnel: the outer headers off a frame that the table knows, as the tunnel stage takes them off.
+//! Decapsulation: removes the outer headers of a frame that is in the table, as the tunnel stage does.
 //!
-//! Packets that are not of a tunnel over IPv4, with the headers that the stage itself writes, are left to the rest of the
-//! program. Of those that are, some go up because only the stage can treat them: super-packets, whose kind this kernel
-//! cannot take back, the first packets of TCP connections, congestion marks that differ from those inside, fragments and
-//! options inside.
+//! Packets that are not of a tunnel over IPv4, with headers as the stage itself writes them, are left to the
+//! rest of the program. Some of the others go to user space because only the stage can treat them:
+//! super-packets whose offload type this kernel cannot restore, the first packets of TCP connections,
+//! congestion marks that differ from the inner ones, inner fragments and options.
 
 use super::FlowMaps;
 use super::entry::{GRE, GRE_KEYED, LONGEST};
@@ -14,7 +14,7 @@ use crate::bpf::classify::{ETHERNET, need, network_order};
 use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 
-/// Carries the frame inside the packet and ends the program, or jumps to `rest`. The context is in R6.
+/// Carries the inner frame and ends the program, or jumps to `rest`. The context is in R6.
 pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: &H, rest: Label) {
     let [open, close, lose, drop] = [(); 4].map(|()| program.label());
     outer(program, hook, rest);
@@ -45,15 +45,15 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     hook.discard(program);
 }
 
-/// Puts the length of the frame inside into R8.
+/// Puts the length of the inner frame into R8.
 fn inner_length(program: &mut Assembler, hook: &impl Hook) {
     hook.length(program, R8);
     program.load(Width::Double, R5, R10, STACK_OFFSET);
     program.subtract(R8, R5);
 }
 
-/// Reads the outer headers: enters addresses, encapsulation and number in the key, and puts the frame inside into R2, with
-/// its offset on the stack. Jumps to `rest` for what is no packet of a tunnel.
+/// Reads the outer headers: puts addresses, encapsulation and number into the key, and the inner frame into
+/// R2, with its offset on the stack. Jumps to `rest` if the packet is not of a tunnel.
 fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let [udp, found] = [(); 2].map(|()| program.label());
     hook.begin(program, rest);
@@ -63,7 +63,7 @@ fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
         hook.is_for_host(program, rest);
     }
     header(program, hook, rest);
-    // Upper parts first: see `classify`.
+    // Upper halves first: see `classify`.
     for (from, to) in [(12, STACK_KEY + 20), (16, STACK_KEY + 16)] {
         program.load(Width::Word, R5, R2, ETHERNET + from);
         program.store(Width::Word, R10, to, R5);
@@ -77,8 +77,8 @@ fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.place(found);
 }
 
-/// Checks the IPv4 header: no options, no fragment, the length of the packet, the checksum. Leaves the congestion mark on
-/// the stack.
+/// Checks the IPv4 header: no options, no fragment, the packet's length, the checksum. Leaves the congestion
+/// mark on the stack.
 fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.load(Width::Half, R5, R2, 12);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
@@ -100,7 +100,7 @@ fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.store(Width::Double, R10, STACK_ECN, R5);
 }
 
-/// GRE with Ethernet inside, with or without a key, and nothing else.
+/// Accepts GRE with Ethernet inside, with or without a key, and no other field.
 fn gre(program: &mut Assembler, rest: Label, found: Label) {
     let keyed = program.label();
     program.load(Width::Half, R4, R2, ETHERNET + IPV4 + 2);
@@ -118,7 +118,7 @@ fn gre(program: &mut Assembler, rest: Label, found: Label) {
     program.go(found);
 }
 
-/// UDP without a checksum, and VXLAN without flags but that of the number.
+/// Accepts UDP without a checksum, and VXLAN with no flag but that of the VNI.
 fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let at = ETHERNET + IPV4;
     need(program, at + VXLAN_BYTES, rest);
@@ -140,13 +140,13 @@ fn vxlan(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     finish(program, R5, at + VXLAN_BYTES);
 }
 
-/// Enters the encapsulation and the number in a register, and goes on to the frame at `offset`.
+/// Puts encapsulation and number into the key, and continues with the inner frame at `offset`.
 fn enter(program: &mut Assembler, encapsulation: i32, number: Register, offset: i16) {
     program.set(R4, encapsulation);
     finish(program, number, offset);
 }
 
-/// The same of an encapsulation in R4.
+/// Like `enter`, for an encapsulation in R4.
 fn finish(program: &mut Assembler, number: Register, offset: i16) {
     program.store(Width::Word, R10, STACK_KEY + 28, number);
     program.store(Width::Word, R10, STACK_KEY + 24, R4);
@@ -155,8 +155,8 @@ fn finish(program: &mut Assembler, number: Register, offset: i16) {
     program.add(R2, i32::from(offset));
 }
 
-/// Reads the frame at R2: enters its stations in the key, keeps its Ethernet header, and notes if it is to go up. Jumps to
-/// `rest` for what is too short to be IP.
+/// Reads the inner frame at R2: puts its MAC addresses into the key, keeps its Ethernet header, and records
+/// if it has to go to user space. Jumps to `rest` if it is too short for IP.
 fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     let [ipv6, up, known] = [(); 3].map(|()| program.label());
     need(program, ETHERNET + IPV4, rest);
@@ -208,8 +208,8 @@ fn inner(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     program.place(known);
 }
 
-/// Jumps to `known` for a packet that need not go up. The traffic class is in R1, the protocol in R5, the transport header
-/// at R2.
+/// Jumps to `known` for a packet that need not go to user space. R1 has the traffic class, R5 the protocol,
+/// R2 the transport header.
 fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label) {
     let [other, unmarked] = [(); 2].map(|()| program.label());
     program.jump_value(Condition::NotEqual, R5, TCP, other);
@@ -222,7 +222,7 @@ fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label)
     program.place(other);
     hook.segment(program, R5);
     program.jump_value(Condition::NotEqual, R5, 0, up);
-    // A mark outside that the frame has too, or none, changes nothing inside (RFC 6040, 4.2).
+    // An outer mark equal to the inner one, or none, changes nothing inside (RFC 6040, 4.2).
     program.load(Width::Double, R5, R10, STACK_ECN);
     program.jump_value(Condition::Equal, R5, 0, unmarked);
     program.and(R1, ECN);
@@ -231,7 +231,7 @@ fn transport(program: &mut Assembler, hook: &impl Hook, up: Label, known: Label)
     program.go(known);
 }
 
-/// Writes the frame's Ethernet header, behind which room was taken away.
+/// Writes the frame's Ethernet header, after the bytes behind it were removed.
 fn write_ethernet<H: Hook>(program: &mut Assembler, lose: Label) {
     program.copy(R1, R6);
     program.set(R2, 0);
@@ -243,8 +243,8 @@ fn write_ethernet<H: Hook>(program: &mut Assembler, lose: Label) {
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Stack, below the keys of `classify`, which other parts of eight bytes begin with: a key with outer fields, and below it
-/// what is kept of the packet.
+/// Stack slots, below the keys of `classify`, which divide their eight-byte slots differently: a key with
+/// outer fields, and below it the fields kept of the packet.
 const STACK_KEY: i16 = -72;
 const STACK_UP: i16 = -80;
 const STACK_OFFSET: i16 = -88;
@@ -254,9 +254,9 @@ const STACK_ETHERNET: i16 = -120;
 
 const IPV4: i16 = 20;
 const IPV6: i16 = 40;
-/// The shortest GRE header, and each of its optional fields.
+/// Bytes of the shortest GRE header, and of each optional field.
 const GRE_BYTES: i16 = 4;
-/// UDP and VXLAN.
+/// Bytes of UDP and VXLAN headers.
 const VXLAN_BYTES: i16 = 16;
 const TCP_BYTES: i16 = 20;
 const TCP: i32 = 6;
@@ -267,7 +267,7 @@ const ICMPV6: i32 = 58;
 const KEY_PRESENT: u16 = 0x2000;
 /// Flag of a TCP header.
 const SYN: i32 = 0x02;
-/// Bits of a traffic class.
+/// Congestion bits of a traffic class.
 const ECN: i32 = 0b11;
 /// `BPF_F_ADJ_ROOM_DECAP_L3_IPV4` and `BPF_F_ADJ_ROOM_DECAP_L3_IPV6`.
 const INSIDE_V4: i32 = 1 << 7;

@@ -1,7 +1,8 @@
-//! Into a tunnel: outer headers in front of a frame, as the tunnel stage writes them.
+//! Encapsulation: puts outer headers before a frame, as the tunnel stage does.
 //!
-//! Frames of which the stage reads more than these headers go up: other protocols than IP, fragments, options and
-//! extension headers, the first packets of TCP connections, outer packets, and frames that do not fit.
+//! Frames of which the stage reads more than these headers go to user space: protocols other than IP,
+//! fragments, options and extension headers, the first packets of TCP connections, tunnel packets, and frames
+//! that do not fit.
 
 use super::entry::{
     CLASS, HEADERS, HEADERS_BYTES, IS_NUMBERED, IS_UDP, LONGEST, OUTER_BYTES, SUM, TTL, TUNNEL_PORT,
@@ -13,7 +14,7 @@ use crate::checks::Check;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R8, R9, R10};
 use polder_datapath::tunnel::IP_IN_IP_PROTOCOLS;
 
-/// Clears the stack that [`look`] writes: verifiers do not know that [`write`] follows it alone.
+/// Clears the stack slots that [`look`] writes: verifiers do not know that [`write`] runs only after it.
 pub(super) fn clear(program: &mut Assembler) {
     program.set(R5, 0);
     for at in [STACK_CLASS, STACK_TTL, STACK_SOURCE_PORT, STACK_ETHERNET, STACK_ETHERNET + 8] {
@@ -21,8 +22,8 @@ pub(super) fn clear(program: &mut Assembler) {
     }
 }
 
-/// Jumps to `up` for a frame that goes into the tunnel in another way than [`write`]'s. The entry is in R9. Leaves on the
-/// stack what the outer headers repeat of the frame.
+/// Jumps to `up` for a frame that [`write`] cannot encapsulate. The entry is in R9. Leaves the values on the
+/// stack that the outer headers copy from the frame.
 pub(super) fn look(program: &mut Assembler, hook: &impl Hook, up: Label) {
     let [ipv6, transport] = [(); 2].map(|()| program.label());
     hook.network(program);
@@ -43,8 +44,8 @@ pub(super) fn look(program: &mut Assembler, hook: &impl Hook, up: Label) {
     measure(program, hook, up);
 }
 
-/// Leaves traffic class, time to live and the UDP source port of an IPv4 packet on the stack. Puts its protocol into R5,
-/// the transport header into R2, and that one's offset into R1.
+/// Leaves traffic class, TTL and the UDP source port of an IPv4 packet on the stack. Puts its protocol into
+/// R5, the transport header into R2, and its offset into R1.
 fn look_v4(program: &mut Assembler, up: Label) {
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.check_value(Check::IntoHeader, Condition::NotEqual, R5, 0x45, up);
@@ -53,7 +54,7 @@ fn look_v4(program: &mut Assembler, up: Label) {
     program.check_value(Check::IntoFragment, Condition::NotEqual, R5, 0, up);
     keep(program, (R2, ETHERNET + 1), STACK_CLASS);
     keep(program, (R2, ETHERNET + 8), STACK_TTL);
-    // The hash of the tunnel stage, of addresses and ports.
+    // The tunnel stage's hash of addresses and ports.
     program.load(Width::Double, R0, R2, ETHERNET + 12);
     program.load(Width::Word, R1, R2, ETHERNET + IPV4);
     program.shift_left(R1, 32);
@@ -65,7 +66,7 @@ fn look_v4(program: &mut Assembler, up: Label) {
     program.set(R1, i32::from(ETHERNET + IPV4));
 }
 
-/// The same of an IPv6 packet.
+/// Like `look_v4`, for an IPv6 packet.
 fn look_v6(program: &mut Assembler, up: Label) {
     need(program, ETHERNET + IPV6 + PORTS, up);
     program.load(Width::Byte, R5, R2, ETHERNET);
@@ -101,7 +102,8 @@ fn look_v6(program: &mut Assembler, up: Label) {
     program.set(R1, i32::from(ETHERNET + IPV6));
 }
 
-/// Keeps the UDP source port of a flow on the stack, whose addresses and ports are mixed in R0, with the factor in R1.
+/// Computes a flow's UDP source port from its addresses and ports, mixed in R0, and the factor in R1; keeps
+/// it on the stack.
 fn keep_source_port(program: &mut Assembler) {
     program.multiply(R0, R1);
     program.shift_right(R0, 48);
@@ -109,8 +111,8 @@ fn keep_source_port(program: &mut Assembler) {
     program.store(Width::Double, R10, STACK_SOURCE_PORT, R0);
 }
 
-/// Jumps to `up` for a packet that does not fit, and for those of which the transport header says that the stage must see
-/// them. Registers are as [`look_v4`] leaves them.
+/// Jumps to `up` for a packet that does not fit, and for one whose transport header the stage has to see.
+/// Registers are as [`look_v4`] leaves them.
 fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     let [tcp, udp, sized, whole] = [(); 4].map(|()| program.label());
     program.jump_value(Condition::Equal, R5, TCP, tcp);
@@ -147,7 +149,7 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.shift_left(R0, 2);
     program.add_register(R0, R1);
 
-    // R0: bytes of headers, which each segment has.
+    // R0: bytes of headers, which each segment repeats.
     program.place(sized);
     hook.length(program, R1);
     program.jump_value(Condition::Greater, R1, LONGEST_INSIDE, up);
@@ -160,8 +162,8 @@ fn measure(program: &mut Assembler, hook: &impl Hook, up: Label) {
     program.check(Check::IntoMtu, Condition::Greater, R1, R4, up);
 }
 
-/// Puts the outer headers in front, and takes the tag off that the frame came with. The entry is in R9; the frame's length
-/// is in R8 and stays. Jumps to `lose` if the kernel refuses.
+/// Puts the outer headers before the frame, and removes the frame's own tag. The entry is in R9, and the
+/// frame's length in R8 is kept. Jumps to `lose` if the kernel refuses.
 pub(super) fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
     let numbered = program.label();
     hook.make_room(program, lose);
@@ -202,7 +204,7 @@ pub(super) fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
     store::<H>(program, lose);
 }
 
-/// Fills in the UDP header, where there is one. The total length is in R1.
+/// Fills in the UDP header, if there is one. The total length is in R1.
 fn write_udp(program: &mut Assembler) {
     let other = program.label();
     program.load(Width::Byte, R5, R9, IS_UDP);
@@ -215,7 +217,8 @@ fn write_udp(program: &mut Assembler) {
     program.place(other);
 }
 
-/// Writes a byte of which some bits are inherited of the frame inside: never zero for a time to live. Leaves it in R2.
+/// Writes a byte of which some bits are copied from the inner packet; a TTL is never zero. Leaves the byte in
+/// R2.
 fn inherit(program: &mut Assembler, (inner, bits): (i16, i16), to: i16) {
     let positive = program.label();
     program.load(Width::Double, R2, R10, inner);
@@ -231,7 +234,8 @@ fn inherit(program: &mut Assembler, (inner, bits): (i16, i16), to: i16) {
     program.store(Width::Byte, R10, to, R2);
 }
 
-/// Writes the headers from the stack to the packet: the outer ones, and the frame's own Ethernet header behind them.
+/// Writes the headers from the stack to the packet: the outer headers, and the frame's own Ethernet header
+/// after them.
 fn store<H: Hook>(program: &mut Assembler, lose: Label) {
     let sized = program.label();
     program.copy(R1, R6);
@@ -239,7 +243,7 @@ fn store<H: Hook>(program: &mut Assembler, lose: Label) {
     program.copy(R3, R10);
     program.add(R3, i32::from(STACK_HEADERS));
     program.load(Width::Word, R4, R9, OUTER_BYTES);
-    // For the verifier; before Linux 6.8 it learns nothing of a comparison with zero alone.
+    // For the verifier; before Linux 6.8 a comparison with zero alone tells it nothing.
     program.jump_value(Condition::Greater, R4, 0, sized);
     program.go(lose);
     program.place(sized);
@@ -265,19 +269,19 @@ fn keep(program: &mut Assembler, (packet, at): (Register, i16), to: i16) {
     program.store(Width::Double, R10, to, R5);
 }
 
-/// Stores a number of 16 bits in network order; the register changes.
+/// Stores a 16-bit number in network byte order; the register changes.
 fn put(program: &mut Assembler, from: Register, to: i16) {
     program.network_order(from);
     program.store(Width::Half, R10, to, from);
 }
 
-/// Stack, below the key and a helper's length.
+/// Stack slots, below the key and a helper's length.
 const STACK_CLASS: i16 = -48;
 const STACK_TTL: i16 = -56;
 const STACK_SOURCE_PORT: i16 = -64;
 const STACK_ETHERNET: i16 = -80;
 const STACK_HEADERS: i16 = STACK_ETHERNET - HEADERS_BYTES;
-/// The outer IPv4 header.
+/// Offset of the outer IPv4 header.
 const IP: i16 = STACK_HEADERS + ETHERNET;
 
 const IPV4: i16 = 20;
@@ -291,8 +295,8 @@ const GRE: i32 = 47;
 const ICMPV6: i32 = 58;
 /// Flag of a TCP header.
 const SYN: i32 = 0x02;
-/// As the tunnel stage computes source ports (`vxlan::source_port`, `inner::Flow`).
+/// Factor of source ports, as in the tunnel stage (`vxlan::source_port`, `inner::Flow`).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const FIRST_PORT: u16 = 0xc000;
-/// Longest frame inside of which the outer length fits its field.
+/// Maximum length of an inner frame whose outer length fits its field.
 const LONGEST_INSIDE: i32 = 65_535 - 64;

@@ -1,21 +1,20 @@
 //! Layout of a table's keys and values, as programs and this process read them.
 //!
 //! ```text
-//! key    0 destination (6)   6 source (6)   12 VLAN, with bit 12 set if there is a tag (2)   14 nothing (2)
+//! key    0 destination (6)   6 source (6)   12 VLAN, with bit 12 set if there is a tag (2)   14 zero (2)
 //!       16 outer destination (4)   20 outer source (4)   24 encapsulation (4)   28 key or VNI (4)
-//! key    0 station (6)   6 VLAN, with bit 12 for a tag and bit 13 for IPv6 (2)   8 destination (16)   24 source (16)
+//! key    0 ingress MAC (6)   6 VLAN, with bit 12 for a tag and bit 13 for IPv6 (2)   8 destination (16)   24 source (16)
 //! value  0 version (8)   8 moves (8)   16 packets (8)   24 bytes (8)
 //!       32 interface (4)   36 longest frame (4)   40 change of the tag (4)   44 its VLAN (4)
-//!       48 egress, as the offset of its counters (4)   52 no fence (4)   56 beginning of the wait (8)
-//!       64 port (2)   66 VLAN in the forwarding database (2)   68 port they come in by (2)   70 tunnels' UDP port (2)
+//!       48 offset of the port pair's counters (4)   52 no fence (4)   56 start of the wait (8)
+//!       64 egress port (2)   66 VLAN in the forwarding database (2)   68 ingress port (2)   70 tunnels' UDP port (2)
 //!       72 bytes of outer headers (4)   76 sum of the IPv4 header (4)   80 flags of the room for them (8)
-//!       88 traffic class: inherited bits, others   90 time to live: the same   92 has an identification   93 is UDP
-//!       96 outer headers (56), or link-layer addresses of routed packets (12)   152 marks, one a queue (8 each)
+//!       88 traffic class: mask of copied bits, other bits   90 TTL: the same   92 has an identification   93 is UDP
+//!       96 outer headers (56), or link-layer addresses of routed packets (12)   152 marks, one per queue (8 each)
 //! ```
 //!
-//! Keys of frames that come in by a device end before the outer fields; those of packets that are routed are the last ones,
-//! with IPv4 addresses in front of zeros. Numbers are in the byte order of the machine, what
-//! is compared with bytes of packets in theirs.
+//! Keys of frames that a device receives end before the outer fields. The second key is that of routed packets; IPv4
+//! addresses are followed by zeros. Numbers are in host byte order, fields compared with packet bytes in packet order.
 
 use crate::checks::Check;
 use polder_buffers::PortId;
@@ -26,14 +25,14 @@ use polder_datapath::tunnel::{Carrier, OuterKey, OuterTemplate};
 use polder_datapath::wire::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes of a key of frames that come in by a device, and of those that come in by tunnels.
+/// Bytes of the key of a frame without outer fields, and of one with them.
 pub(super) const KEY: usize = 16;
 pub(super) const OUTER_KEY: usize = 32;
-/// Bytes of a key of packets that are routed.
+/// Bytes of the key of a routed packet.
 pub(super) const ADDRESS_KEY: usize = 40;
-/// Bit of a key's VLAN that says that there is a tag.
+/// Bit of a key's VLAN: the frame has a tag.
 pub(crate) const TAGGED: u16 = 1 << 12;
-/// Bit of the VLAN in a key of packets that are routed: IPv6.
+/// Bit of the VLAN in a routed packet's key: IPv6.
 pub(super) const OF_IPV6: u16 = 1 << 13;
 /// Offsets in a value.
 pub(super) const VERSION: i16 = 0;
@@ -60,9 +59,9 @@ pub(super) const IS_NUMBERED: i16 = 92;
 pub(super) const IS_UDP: i16 = 93;
 pub(super) const HEADERS: i16 = 96;
 pub(super) const MARKS: i16 = 152;
-/// Link-layer addresses of routed packets, which have no outer headers.
+/// Offset of the MAC addresses of routed packets, which have no outer headers.
 pub(super) const LINK: i16 = HEADERS;
-/// Bytes that outer headers have in a value.
+/// Bytes of the outer headers in a value.
 pub(super) const HEADERS_BYTES: i16 = MARKS - HEADERS;
 const _: () = assert!(OuterTemplate::MOST_BYTES <= HEADERS_BYTES as usize);
 /// Changes of the tag.
@@ -70,31 +69,31 @@ pub(crate) const KEEP: i32 = 0;
 pub(crate) const POP: i32 = 1;
 pub(crate) const PUSH: i32 = 2;
 const REPLACE: i32 = 3;
-/// Mark of a queue whose packets do not come to user space any more; 0 is that of one that has brought none.
+/// Mark of a queue whose packets the program carries; 0 is the mark of a queue without packets so far.
 pub(super) const OPENED: i32 = -1;
 
-/// Encapsulations in a key: GRE without and with a key; one over UDP is known by its port. No other protocol carries
-/// frames.
+/// Encapsulations in a key: GRE without and with a key; UDP encapsulation is recognised by its port. No other
+/// protocol carries frames.
 pub(super) const GRE: i32 = 1 << 16;
 pub(super) const GRE_KEYED: i32 = 3 << 16;
-/// Flags of the room for outer headers (`enum bpf_adj_room_flags`): segments keep their size, over IPv4, GRE or UDP, and
-/// the frame's own Ethernet header is inside.
+/// Flags of the room for outer headers (`enum bpf_adj_room_flags`): segments keep their size; over IPv4; GRE
+/// or UDP; the frame's own Ethernet header is inside.
 const FIXED_GSO: u64 = 1;
 const OVER_V4: u64 = 1 << 1;
 const OF_GRE: u64 = 1 << 3;
 const OF_UDP: u64 = 1 << 4;
 const ETHERNET_INSIDE: u64 = 1 << 6 | 14 << 56;
 
-/// Types of 802.1Q tags: a customer's and a provider's.
+/// EtherTypes of VLAN tags: customer tag and service tag.
 pub(crate) const CUSTOMER_TAG: u16 = 0x8100;
 pub(crate) const SERVICE_TAG: u16 = 0x88a8;
 
-/// Bytes of a value for `queues` queues.
+/// Returns the bytes of a value for `queues` queues.
 pub(super) fn value_bytes(queues: u16) -> usize {
     MARKS as usize + 8 * usize::from(queues)
 }
 
-/// The key of a flow.
+/// Returns the key of a flow.
 pub(super) fn key(flow: &FlowKey) -> Vec<u8> {
     match flow {
         FlowKey::Stations(pair) => station_key(pair),
@@ -112,7 +111,7 @@ fn address_key(&AddressPair { source, destination, tag, station }: &AddressPair)
     [&station.0[..], &vlan.to_ne_bytes(), &octets(destination), &octets(source)].concat()
 }
 
-/// The pair of addresses of a key.
+/// Returns the address pair of a key.
 fn addresses(key: &[u8]) -> AddressPair {
     let vlan = u16::from_ne_bytes(get(key, 6));
     let address = |at| match vlan & OF_IPV6 {
@@ -139,14 +138,14 @@ fn station_key(pair: &StationPair) -> Vec<u8> {
     let Some(OuterKey { local, remote, carrier, number }) = pair.outer else { return stations };
     let (encapsulation, number) = match carrier {
         Carrier::Ip(_) => number.map_or((GRE, 0), |key| (GRE_KEYED, key)),
-        // As it stands in a packet.
+        // In packet byte order.
         Carrier::Udp(port) => (i32::from(port.to_be()), number.unwrap_or(0) << 8),
     };
     let ends = [local.octets(), remote.octets()].concat();
     [&stations[..], &ends, &encapsulation.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
-/// The pair of stations of a key.
+/// Returns the MAC address pair of a key.
 fn stations(key: &[u8]) -> StationPair {
     let tag = u16::from_ne_bytes(get(key, 12));
     StationPair {
@@ -157,7 +156,7 @@ fn stations(key: &[u8]) -> StationPair {
     }
 }
 
-/// Outer fields of a key.
+/// Returns the outer fields of a key.
 fn outer(key: &[u8]) -> Option<OuterKey> {
     let fields = key.get(KEY..OUTER_KEY)?;
     let [local, remote] = [0, 4].map(|at| Ipv4Addr::from(get::<4>(fields, at)));
@@ -173,7 +172,7 @@ fn outer(key: &[u8]) -> Option<OuterKey> {
     Some(OuterKey { local, remote, carrier, number })
 }
 
-/// The key of a frame that comes in by a device; `None` for one that programs leave to user space.
+/// Returns the key of a frame that a device receives; `None` for a frame that programs leave to user space.
 pub(super) fn key_of(frame: &[u8]) -> Option<Vec<u8>> {
     let address = |at: usize| frame.get(at..)?.first_chunk().copied().map(MacAddress);
     let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
@@ -188,7 +187,7 @@ pub(super) fn key_of(frame: &[u8]) -> Option<Vec<u8>> {
     }))
 }
 
-/// The key of an IP packet that a router's program looks up, and carries unless it is odd.
+/// Returns the key of an IP packet that a router's program looks up, and carries unless a check fails.
 pub(super) fn key_of_routed(frame: &[u8]) -> Option<Vec<u8>> {
     let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
     let (tag, at) = if word(12)? == CUSTOMER_TAG { (Some(word(14)? & 0x0fff), 16) } else { (None, 12) };
@@ -208,7 +207,7 @@ pub(super) fn key_of_routed(frame: &[u8]) -> Option<Vec<u8>> {
     (tag != Some(0)).then(|| address_key(&AddressPair { source, destination, tag, station }))
 }
 
-/// The key of a packet of a tunnel over IPv4, without options and fragments; `None` for all others.
+/// Returns the key of a packet of a tunnel over IPv4 without options and fragments; `None` for all others.
 pub(super) fn key_of_outer(frame: &[u8]) -> Option<Vec<u8>> {
     let ip = frame.get(14..)?.first_chunk::<20>()?;
     let is_plain = frame.get(12..14)? == [8, 0] && ip[0] == 0x45 && (ip[6] & 0x3f, ip[7]) == (0, 0);
@@ -225,7 +224,7 @@ pub(super) fn key_of_outer(frame: &[u8]) -> Option<Vec<u8>> {
     Some([&stations[..], &ip[16..], &ip[12..16], &encapsulation.to_ne_bytes(), &number].concat())
 }
 
-/// A new value, whose egress has its counters at `egress`.
+/// Returns a new value; `egress` is the offset of its counters.
 pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, queues: u16) -> Vec<u8> {
     let (change, vlan) = match forwarding.tag {
         TagChange::Keep => (KEEP, 0),
@@ -253,7 +252,7 @@ pub(super) fn value(forwarding: &Forwarding, validity: Validity, egress: u32, qu
     value
 }
 
-/// Enters outer headers.
+/// Fills in outer headers.
 fn put_outer(value: &mut [u8], outer: &OuterTemplate) {
     let is_udp = outer.carrier.port().is_some();
     let encapsulation = if is_udp { OF_UDP } else { OF_GRE };
@@ -269,12 +268,12 @@ fn put_outer(value: &mut [u8], outer: &OuterTemplate) {
     put(value, HEADERS, headers);
 }
 
-/// Offset of the counters of a value's way.
+/// Returns the offset of the counters of a value's port pair.
 pub(super) fn egress(value: &[u8]) -> u32 {
     u32::from_ne_bytes(get(value, EGRESS))
 }
 
-/// Validity of a value.
+/// Returns the validity of a value.
 pub(super) fn validity(value: &[u8]) -> Validity {
     Validity {
         version: u64::from_ne_bytes(get(value, VERSION)),
@@ -285,32 +284,33 @@ pub(super) fn validity(value: &[u8]) -> Validity {
 /// Entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The packets that it is for.
+    /// The flow of the entry.
     pub flow: FlowKey,
-    /// Port that their frames come in by: the device's, or a tunnel.
+    /// Ingress port of the frames: the device's port, or a tunnel.
     pub from: PortId,
-    /// Port that they leave by.
+    /// Egress port.
     pub to: PortId,
-    /// Change of their tag.
+    /// Change of the VLAN tag.
     pub tag: TagChange,
-    /// Their VLAN in the forwarding database.
+    /// VLAN in the forwarding database.
     pub vlan: u16,
-    /// Link-layer addresses that routed packets leave with.
+    /// MAC addresses of routed packets on egress.
     pub link: Option<LinkAddresses>,
-    /// Longest frame that leaves uncut, in bytes.
+    /// Maximum length in bytes of a frame that leaves unsegmented.
     pub longest: u32,
-    /// True if the program carries it out.
+    /// True if the program uses the entry.
     pub is_valid: bool,
-    /// Packets carried so far.
+    /// Number of packets carried so far.
     pub packets: u64,
-    /// Bytes of those.
+    /// Number of bytes of those packets.
     pub bytes: u64,
-    /// True if packets are carried, at least those of one queue.
+    /// True if packets are carried, of one queue at least.
     pub is_open: bool,
 }
 
 impl Entry {
-    /// Reads a key of `key_bytes` bytes and the value behind it; `is_valid` says so of a validity and a way's counters.
+    /// Reads a key of `key_bytes` bytes and the value after it; `is_valid` gets the validity and the offset
+    /// of the counters.
     pub(super) fn read(bytes: &[u8], key_bytes: usize, is_valid: impl Fn(Validity, u32) -> bool) -> Self {
         let (key, value) = bytes.split_at(key_bytes.min(bytes.len()));
         let is_routed = key.len() == ADDRESS_KEY;
@@ -353,7 +353,7 @@ fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
     value[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Bytes at an offset; zeros behind the end.
+/// Returns the bytes at an offset; zeros after the end.
 fn get<const N: usize>(value: &[u8], at: i16) -> [u8; N] {
     value.get(at as usize..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }

@@ -1,32 +1,33 @@
-//! Flows that a port's program carries to another interface by itself: the kernel's half of a
-//! [`FastPath`].
+//! Flows that a port's program carries to another interface: the kernel's half of a [`FastPath`].
 //!
-//! | shared with the program | who writes |
+//! | shared with the program | written by |
 //! |---|---|
-//! | [`entry`]s, by pair of stations or addresses | a worker publishes; the program counts and marks; the thread that looks after ports removes |
-//! | present validity: number of moves; version of the tables, and that by which each way was changed last | workers; the control thread |
-//! | packets and bytes carried, by processor and egress | the program |
+//! | [`entry`]s, by pair of MAC addresses or IP addresses | a worker publishes; the program counts and marks; the thread that manages ports removes |
+//! | current validity: number of moves; version of the tables, and version of each port pair's last change | workers; the control thread |
+//! | packets and bytes carried, by processor and port pair | the program |
 //!
 //! # Order
-//! A program cannot hold a packet until those before it have gone through user space. So an entry carries the packets
-//! of a queue from the moment on when none of the entry's packets is above: each packet that still goes up leaves its
-//! number in the queue as the entry's *mark*, and the next one that finds that the worker has sent or dropped
-//! everything up to the mark opens the entry for its queue. A flow keeps its queue, and a worker is through with what
-//! it has received when it receives again, so nothing of the flow is left behind. An entry begins without a
-//! mark, and the packets that went up before it was there are before its first packet in the same queue.
+//! A program cannot hold a packet until earlier ones have passed user space. So an entry carries the packets of a
+//! queue only once user space holds none of the entry's packets. Each packet that still goes to user space stores
+//! its number in the queue as the entry's *mark*. The next packet that finds that the worker has sent or dropped
+//! all packets up to the mark opens the entry for its queue. A flow keeps its queue, and a worker has completed its
+//! received packets when it receives again, so no packet of the flow is overtaken. A new entry has no mark; packets
+//! that went to user space before are ahead of its first packet in the same queue.
 //!
-//! A flow without a gap never finds its queue sent: after [`PATIENCE`] its packets are dropped as `fence`, for at most
-//! [`FENCE`], and then it waits anew.
+//! A flow without a gap never finds its queue completed: after [`PATIENCE`] its packets are dropped as `fence`, for
+//! at most [`FENCE`]; then the entry waits anew.
 //!
 //! # Validity
-//! An entry has the version of the tables by which it was decided. It holds while that is no older than the version by which
-//! its *way* was changed last: the pair of ports that its packets come in and leave by. So a change of one port ends the
-//! entries of its ways and no others.
+//! An entry has the version of the tables by which it was decided. It is valid while that version is no older than
+//! the version of the last change of its *way*, the pair of ingress and egress port. So a change of one port ends
+//! the entries of its ways and no others.
 //!
-//! Of flows in tunnels and of routed ones some packets always go up: SYNs, whose segment size is clamped, congestion marks,
-//! super-packets that come in, what is too big. Each closes the entry again until the worker is through with it, and nothing is fenced.
+//! Some packets of tunnelled and routed flows always go to user space: SYNs, whose segment size is clamped,
+//! congestion marks, received super-packets, packets that are too big. Each of these closes the entry until the
+//! worker has completed it, and no packet is fenced.
 //!
-//! Source: OVS' and netfilter's flow tables have entries by flow and take them back; neither orders the two ways.
+//! Source: OVS' and netfilter's flow tables have entries by flow and remove them again; neither orders the two
+//! paths.
 
 pub(crate) mod decapsulate;
 mod encapsulate;
@@ -47,24 +48,25 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// Table of the flows that come in by one port.
+/// Table of the flows that one port receives.
 #[derive(Debug)]
 pub struct FlowTable {
     entries: Map,
     /// Bytes of their keys.
     key_bytes: usize,
-    /// Present version and moves, and behind them the version by which each way was changed last.
+    /// Current table version and number of moves, followed by the version at the last change of each port
+    /// pair.
     validity: SharedCounters,
-    /// By processor and way: packets and bytes.
+    /// Packets and bytes by processor and port pair.
     carried: SharedCounters,
-    /// Ports that packets come in and leave by, by the number of their counters.
+    /// Pairs of ingress and egress port, by the number of their counters.
     ways: Mutex<Vec<(PortId, PortId)>>,
-    /// The interface's number.
+    /// The interface index.
     interface: u32,
     queues: u16,
     processors: u16,
     published: AtomicU64,
-    /// Interfaces that the program can send by; `None` for all.
+    /// Interfaces that the program can send to; `None` for all.
     reached: Option<Mutex<Vec<Reached>>>,
     is_xdp: bool,
 }
@@ -72,34 +74,34 @@ pub struct FlowTable {
 /// Frames that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frames {
-    /// Frames that come in by the device.
+    /// Frames that the device receives.
     Bridged,
-    /// Frames in tunnels whose packets the device carries.
+    /// Inner frames of tunnels whose packets the device receives.
     Tunnelled,
     /// Frames with IP packets that a router forwards.
     Routed,
 }
 
-/// An interface whose driver takes frames that an XDP program redirects.
+/// An interface whose driver accepts frames that an XDP program redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// Number of the interface.
+    /// Interface index.
     pub interface: u32,
-    /// True if it takes frames of several buffers.
+    /// True if the driver accepts frames of several buffers.
     pub takes_parts: bool,
 }
 
 /// Packets and bytes carried from one port to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Packets; a super-packet is one.
+    /// Number of packets; a super-packet counts as one.
     pub packets: u64,
     /// Their bytes, tags included.
     pub bytes: u64,
 }
 
 impl FlowTable {
-    /// An empty table for an interface of that number, with `queues` queues.
+    /// Creates an empty table for interface index `interface`, with `queues` queues.
     pub(crate) fn new(interface: u32, queues: u16, frames: Frames) -> Result<Self, Errno> {
         let (of_key, of_value) = sizes(frames, queues)?;
         let maps = (
@@ -110,10 +112,10 @@ impl FlowTable {
         Ok(Self::of_maps(maps, interface, queues, of_key as usize))
     }
 
-    /// The table that another process has made of the same interface, with its entries and what was carried.
+    /// Adopts the table of the predecessor process for the same interface, with its entries and counts.
     ///
     /// # Errors
-    /// `INVAL` for maps of another form.
+    /// `INVAL` for maps of another layout.
     pub(crate) fn adopt(
         [entries, validity, carried]: [OwnedFd; 3],
         interface: u32,
@@ -150,33 +152,34 @@ impl FlowTable {
         }
     }
 
-    /// Descriptors with which another process can go on with the table.
+    /// Returns the descriptors to hand the table over to the successor process.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.entries.as_fd(), self.validity.as_fd(), self.carried.as_fd()]
     }
 
-    /// Takes over the ways of the process that had the table before, in their order: counters go by it.
+    /// Takes over the predecessor's port pairs in their order, by which the counters are numbered.
     pub fn set_ways(&self, ways: impl IntoIterator<Item = (PortId, PortId)>) {
         *self.ways.lock().unwrap_or_else(PoisonError::into_inner) = ways.into_iter().collect();
     }
 
-    /// The same for an XDP program; one in a driver sends by interfaces alone whose drivers take frames from others. None is
-    /// known yet.
+    /// Makes the table one of an XDP program; a native program sends only to interfaces whose drivers accept
+    /// redirected frames. None is known yet.
     pub(crate) fn at_xdp(self, is_in_driver: bool) -> Self {
         Self { reached: is_in_driver.then(Mutex::default), is_xdp: true, ..self }
     }
 
-    /// True for an XDP program: packet sockets do not see what it sends.
+    /// True for an XDP program: packet sockets do not see the frames that it sends.
     pub fn is_xdp(&self) -> bool {
         self.is_xdp
     }
 
-    /// True if the program sends by such interfaces alone as [`set_reached`](Self::set_reached) has named.
+    /// True if the program sends only to interfaces of [`set_reached`](Self::set_reached).
     pub fn needs_drivers(&self) -> bool {
         self.reached.is_some()
     }
 
-    /// Takes over the interfaces that the program can send by. Entries end if one is not among them any more.
+    /// Sets the interfaces that the program can send to. If one is missing from the new list, all entries
+    /// end.
     pub fn set_reached(&self, interfaces: Vec<Reached>) {
         let Some(reached) = &self.reached else { return };
         let mut reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +191,8 @@ impl FlowTable {
         }
     }
 
-    /// Longest frame that the program can send by an interface, in bytes; `None` if none.
+    /// Returns the maximum length in bytes of a frame that the program can send to an interface; `None` if
+    /// none.
     fn longest_by(&self, interface: u32) -> Option<u32> {
         let Some(reached) = &self.reached else { return Some(u32::MAX) };
         let reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,42 +200,43 @@ impl FlowTable {
         Some(if reached.takes_parts { u32::MAX } else { ONE_BUFFER })
     }
 
-    /// Number of the interface.
+    /// Returns the interface index.
     pub fn interface(&self) -> u32 {
         self.interface
     }
 
-    /// Number of decisions published so far.
+    /// Returns the number of decisions published so far.
     pub fn published(&self) -> u64 {
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Goes on to tables of that version, and makes entries of older ones invalid whose ways `is_changed` names. A version
-    /// below the present one changes nothing: another process that has the table, too, has newer tables.
+    /// Sets the table version to `version`, and makes older entries invalid whose port pair `is_changed`
+    /// selects. A version below the current one changes nothing: another process that shares the table has
+    /// newer tables.
     pub fn set_version(&self, version: u64, is_changed: impl Fn((PortId, PortId)) -> bool) {
         let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        // Release: whoever publishes under this version has seen the tables.
+        // Release: a publisher that sees this version sees the tables too.
         self.validity.get(0).fetch_max(version, Ordering::Release);
         for (number, _) in ways.iter().enumerate().filter(|(_, way)| is_changed(**way)) {
             self.validity.get(WAYS + number).fetch_max(version, Ordering::Release);
         }
     }
 
-    /// Version of the tables that are in use.
+    /// Returns the current version of the tables.
     pub fn version(&self) -> u64 {
-        // Relaxed: a number that orders nothing.
+        // Relaxed: the number orders nothing.
         self.validity.get(0).load(Ordering::Relaxed)
     }
 
-    /// True if the program carries out entries of that validity whose way has its counters at `egress`.
+    /// True if the program uses entries with that validity whose port pair has its counters at `egress`.
     fn is_valid(&self, validity: Validity, egress: u32) -> bool {
         // Relaxed: as above.
         let way = self.validity.get(WAYS + egress as usize / EGRESS_BYTES).load(Ordering::Relaxed);
         validity.moves == self.moves() && validity.version >= way
     }
 
-    /// All entries, those included that are not valid any more, in no order.
+    /// Returns all entries, including invalid ones, in no order.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -242,7 +247,7 @@ impl FlowTable {
         Ok(entries.map(|bytes| Entry::read(bytes, key_bytes, is_valid)).collect())
     }
 
-    /// True if the program carries a frame, unless packets of its flow are in user space.
+    /// True if the program carries a frame, provided that user space holds no packets of its flow.
     pub fn carries(&self, frame: &[u8]) -> bool {
         let mut value = vec![0; entry::value_bytes(self.queues)];
         let key = match self.key_bytes {
@@ -254,19 +259,20 @@ impl FlowTable {
             && self.is_valid(entry::validity(&value), entry::egress(&value))
     }
 
-    /// Entries that a look at the table leaves in it at most, so that new ones find room until the next.
+    /// Number of entries that a check of the table leaves in it at most, so that new ones find room until the
+    /// next check.
     pub const LEFT_BY_A_LOOK: usize = MOST_ENTRIES as usize / 8 * 7;
 
-    /// Removes an entry; its packets come to user space from then on.
+    /// Removes an entry; its packets go to user space from then on.
     pub fn remove(&self, flow: &FlowKey) {
-        // One that the table has given up already is as good.
+        // The entry may be gone already.
         let _ = self.entries.remove(&entry::key(flow));
     }
 
-    /// Packets carried so far, by the ports that they came in and left by.
+    /// Returns the packets carried so far, by pair of ingress and egress port.
     pub fn carried(&self) -> Vec<((PortId, PortId), Carried)> {
         let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Relaxed: numbers that order nothing.
+        // Relaxed: the numbers order nothing.
         let word = |at| self.carried.get(at).load(Ordering::Relaxed);
         let carried = |number: usize| {
             let places =
@@ -279,7 +285,7 @@ impl FlowTable {
         ways.into_iter().enumerate().map(|(number, way)| (way, carried(number))).collect()
     }
 
-    /// Offset of the counters of a way; `None` when there are too many ways.
+    /// Returns the offset of the counters of a port pair; `None` if there are too many pairs.
     fn counters_of(&self, way: (PortId, PortId)) -> Option<u32> {
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         let known = ways.iter().position(|&known| known == way);
@@ -287,7 +293,7 @@ impl FlowTable {
             let has_room = ways.len() < MOST_EGRESSES;
             has_room.then(|| {
                 ways.push(way);
-                // What older tables say of the way may have changed since.
+                // The port pair may have changed since older tables.
                 self.validity.get(WAYS + ways.len() - 1).fetch_max(self.version(), Ordering::Relaxed);
                 ways.len() - 1
             })
@@ -295,7 +301,7 @@ impl FlowTable {
         u32::try_from(number * EGRESS_BYTES).ok()
     }
 
-    /// Descriptors for the program.
+    /// Returns the descriptors for the program.
     pub(crate) fn maps(&self) -> FlowMaps<'_> {
         FlowMaps {
             entries: self.entries.as_fd(),
@@ -308,12 +314,12 @@ impl FlowTable {
 
 impl FastPath for FlowTable {
     fn moves(&self) -> u64 {
-        // Acquire: what the worker looks up from here on is no older than this number.
+        // Acquire: later look-ups of the worker are no older than this number.
         self.validity.get(1).load(Ordering::Acquire)
     }
 
     fn count_move(&self) {
-        // Release: who reads this number sees the move.
+        // Release: a reader of this number sees the move.
         self.validity.get(1).fetch_add(1, Ordering::Release);
     }
 
@@ -328,7 +334,7 @@ impl FastPath for FlowTable {
         let key = entry::key(flow);
         let value = entry::value(forwarding, validity, egress, self.queues);
         let mut present = vec![0; value.len()];
-        // What cannot be entered goes on through user space: refusals of the kernel change nothing else.
+        // A flow that cannot be entered stays in user space; refusals of the kernel change nothing else.
         if self.entries.add(&key, &value) == Err(Errno::EXIST)
             && self.entries.get(&key, &mut present).is_ok()
             && !self.is_valid(entry::validity(&present), entry::egress(&present))
@@ -338,7 +344,7 @@ impl FastPath for FlowTable {
     }
 }
 
-/// The tables of one port for its program.
+/// The tables of one port, for its program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowMaps<'f> {
     entries: BorrowedFd<'f>,
@@ -347,7 +353,7 @@ pub(crate) struct FlowMaps<'f> {
     processors: u16,
 }
 
-/// Bytes of a key and of a value.
+/// Returns the bytes of a key and of a value.
 fn sizes(frames: Frames, queues: u16) -> Result<(u32, u32), Errno> {
     let key_bytes = match frames {
         Frames::Bridged => entry::KEY,
@@ -358,7 +364,7 @@ fn sizes(frames: Frames, queues: u16) -> Result<(u32, u32), Errno> {
     Ok((of_key.map_err(|_| Errno::INVAL)?, of_value.map_err(|_| Errno::INVAL)?))
 }
 
-/// Processors that a program may run on.
+/// Returns the number of processors that a program may run on.
 pub(crate) fn processors() -> u16 {
     // "0-7" or "0,2-5": the last number.
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -366,25 +372,25 @@ pub(crate) fn processors() -> u16 {
     last.map_or(MOST_PROCESSORS, |last| last.saturating_add(1)).min(MOST_PROCESSORS)
 }
 
-/// Longest frame that every driver has in one buffer: that of an MTU of 1500 bytes.
+/// Maximum length in bytes of a frame that every driver has in one buffer: with an MTU of 1500.
 const ONE_BUFFER: u32 = 1514;
-/// Pairs of stations or addresses that a port's table has at most, of some 200 bytes each; without any it takes 64 KiB.
+/// Maximum number of entries of a port's table, about 200 bytes each; an empty table takes 64 KiB.
 const MOST_ENTRIES: u32 = 4096;
-/// Ways that the flows of one port can take: pairs of ports that they come in and leave by.
+/// Maximum number of port pairs of one port's flows.
 const MOST_EGRESSES: usize = 64;
-/// Words of the validity: version, moves, and the ways' versions, which begin at a word that is a multiple of two.
+/// Number of validity words: version, moves, and the versions of the port pairs, from an even word on.
 const VALIDITY_WORDS: usize = WAYS + MOST_EGRESSES;
 const WAYS: usize = 2;
-/// Bytes of the counters of one egress: packets and bytes.
+/// Bytes of the counters of one port pair: packets and bytes.
 const EGRESS_BYTES: usize = 16;
-/// Words of one processor, with an egress in reserve so that any of their offsets is inside.
+/// Words of one processor, with a spare pair so that every offset is inside.
 const PROCESSOR_WORDS: usize = MOST_EGRESSES * EGRESS_BYTES / 8;
-/// The logarithm of their bytes.
+/// Binary logarithm of their bytes.
 const PROCESSOR_SHIFT: i32 = 10;
 const _: () = assert!(PROCESSOR_WORDS * 8 == 1 << PROCESSOR_SHIFT);
-/// Processors at most; on others packets are not carried.
+/// Maximum number of processors; on others packets are not carried.
 const MOST_PROCESSORS: u16 = 1024;
-/// Time for which an entry waits for a gap of its flow.
+/// Maximum time for which an entry waits for a gap in its flow.
 const PATIENCE: core::time::Duration = core::time::Duration::from_millis(20);
-/// Time for which packets are dropped at most to make one.
+/// Maximum time for which packets are dropped to make a gap.
 const FENCE: core::time::Duration = core::time::Duration::from_millis(5);

@@ -1,12 +1,12 @@
-//! The part of a port's program that carries flows: in front of all that brings packets to user space.
+//! The part of a port's program that carries flows; it runs before the part that sends packets to user space.
 //!
 //! ```text
-//! pair of stations in the table? ─ no ─────────────────────────────────────────────────▶ the rest of the program
+//! pair of addresses in the table? ─ no ────────────────────────────────────────────────▶ the rest of the program
 //!   valid? ─ no ───────────────────────────────────────────────────────────────────────▶ the rest
-//!     for a tunnel, and not as the program can put it there? ─ yes ────────────────────▶ up, with a new mark
-//!     open for the packet's queue? ─ no ─▶ is the queue sent up to the mark? ─ no ─▶ up, with a new mark; or fence
+//!     for a tunnel, and the program cannot encapsulate it? ─ yes ──────────────────────▶ user space, with a new mark
+//!     open for the packet's queue? ─ no ─▶ is the queue completed up to the mark? ─ no ─▶ user space, with a new mark; or fence
 //!       fits the link? ─ no ─▶ the rest            │ yes: open
-//!         count, change the tag, put outer headers in front, redirect ◀────────┘
+//!         count, change the tag, add outer headers, redirect ◀─┘
 //! ```
 
 use super::encapsulate;
@@ -67,8 +67,8 @@ pub(super) fn send(program: &mut Assembler) {
     program.exit();
 }
 
-/// Sends the packet up, and closes the entry for its queue until the worker is through with it; from then on nothing is
-/// fenced, because such packets may come again. Ends the program.
+/// Sends the packet to user space, and closes the entry for its queue until the worker has completed the
+/// packet; the entry is not fenced from then on, because such packets may recur. Ends the program.
 pub(super) fn go_up<H: Hook>(program: &mut Assembler, hook: &H, drop: Label) {
     find_queue(program, hook, drop);
     program.set(R5, 1);
@@ -92,7 +92,7 @@ fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     need(program, ETHERNET, rest);
     hook.tag(program, rest, rest);
     program.set(R5, 0);
-    // Upper parts first: see `classify`.
+    // Upper halves first: see `classify`.
     program.store(Width::Half, R10, STACK_KEY + 14, R5);
     if !Check::BridgeVlan.is_made() {
         program.set(R8, 0);
@@ -111,8 +111,8 @@ fn key(program: &mut Assembler, hook: &impl Hook, rest: Label) {
     }
 }
 
-/// Jumps to `otherwise` unless the checksum of the IPv4 header behind the Ethernet header at `frame` is right. R4 and R5
-/// change.
+/// Jumps to `otherwise` unless the checksum of the IPv4 header after the Ethernet header at `frame` is right.
+/// R4 and R5 change.
 pub(crate) fn verify_v4(program: &mut Assembler, frame: Register, otherwise: Label) {
     program.set(R4, 0);
     for at in (0..IPV4).step_by(2) {
@@ -128,7 +128,8 @@ pub(crate) fn verify_v4(program: &mut Assembler, frame: Register, otherwise: Lab
     program.jump_value(Condition::NotEqual, R4, 0xffff, otherwise);
 }
 
-/// Puts the entry of the key at that place of the stack into R9, if there is one and it is valid.
+/// Puts the entry for the key at offset `key` of the stack into R9; jumps to `rest` if there is none or it is
+/// invalid.
 pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: Label) {
     program.map(R1, maps.entries);
     program.copy(R2, R10);
@@ -140,7 +141,7 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     program.load(Width::Double, R2, R1, 8);
     program.load(Width::Double, R3, R9, MOVES);
     program.check(Check::Validity, Condition::NotEqual, R2, R3, rest);
-    // The version by which the entry's way was changed last.
+    // The version at the last change of the entry's port pair.
     program.load(Width::Word, R5, R9, EGRESS);
     program.and(R5, LAST_EGRESS);
     program.shift_right(R5, 1);
@@ -150,7 +151,7 @@ pub(super) fn find(program: &mut Assembler, maps: FlowMaps<'_>, key: i16, rest: 
     program.check(Check::Validity, Condition::Greater, R2, R3, rest);
 }
 
-/// Jumps to `open` when nothing of the packet's flow is above, and ends the program otherwise.
+/// Jumps to `open` if user space holds no packet of the flow, else ends the program.
 pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, drop: Label) {
     let [waiting, begin, spent, fenced, up] = [(); 5].map(|()| program.label());
     find_queue(program, hook, drop);
@@ -165,7 +166,7 @@ pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, d
         program.set_wide(R5, ALL_NUMBERS);
     }
     program.subtract(R5, R4);
-    // Behind the mark?
+    // Has the worker completed the packet of the mark?
     let drained = program.label();
     program.jump_value(Condition::SignedGreater, R5, -1, drained);
     program.go(waiting);
@@ -189,7 +190,7 @@ pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, d
     program.call(Helper::Now);
     program.store(Width::Double, R9, SINCE, R0);
     program.go(up);
-    // The worker stands still, or has much to do: there is no other gap until it publishes the entry anew.
+    // The worker stalls or is overloaded: there is no further fence until it publishes the entry anew.
     program.place(spent);
     program.set(R5, 1);
     program.store(Width::Word, R9, NO_FENCE, R5);
@@ -200,7 +201,8 @@ pub(super) fn in_order(program: &mut Assembler, hook: &impl Hook, open: Label, d
     hook.fence(program);
 }
 
-/// Adds the tag that the frame came with, by the VLAN of its key at that place of the stack, to its length in R8.
+/// Adds the bytes of the frame's tag to its length in R8; the VLAN of its key is at offset `vlan` of the
+/// stack.
 pub(super) fn add_tag(program: &mut Assembler, vlan: i16) {
     let untagged = program.label();
     program.load(Width::Half, R5, R10, vlan);
@@ -210,7 +212,8 @@ pub(super) fn add_tag(program: &mut Assembler, vlan: i16) {
     program.place(untagged);
 }
 
-/// Counts the packet, as those that it is on a link, in the entry and with its way. Its length is in R8.
+/// Counts the packet, as the number of packets on the link, in the entry and for its port pair. Its length is
+/// in R8.
 pub(super) fn count(program: &mut Assembler, hook: &impl Hook, maps: FlowMaps<'_>, drop: Label) {
     program.call(Helper::Processor);
     program.jump_value(Condition::Greater, R0, i32::from(maps.processors) - 1, drop);
@@ -233,13 +236,14 @@ fn nanos(time: core::time::Duration) -> i32 {
 }
 
 const IPV4: i16 = 20;
-/// Number that is behind all that packets have.
+/// Number above all packet numbers.
 const ALL_NUMBERS: u64 = u64::MAX / 2;
-/// The key on the stack.
+/// Stack slot of the key.
 const STACK_KEY: i16 = -16;
-/// Offset of the last egress' counters: all bits that offsets have.
+/// Offset of the last port pair's counters, which has all bits of offsets set.
 #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "some hundred bytes")]
 const LAST_EGRESS: i32 = ((MOST_EGRESSES - 1) * EGRESS_BYTES) as i32;
-/// Offset of the first way's version in the validity, whose words are half as long as an egress' counters.
+/// Offset of the first port pair's version in the validity words; a version has half the size of a pair's
+/// counters.
 const WAYS_AT: i16 = 16;
 const _: () = assert!(WAYS_AT as usize == WAYS * 8 && EGRESS_BYTES == 16);

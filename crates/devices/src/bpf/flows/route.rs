@@ -1,9 +1,8 @@
-//! Between interfaces of a router: IP packets of a pair of addresses that the table knows, as the routing stage sends them
-//! on.
+//! Routing: forwards IP packets of an address pair that is in the table, as the routing stage does.
 //!
-//! Of these packets some go up, because the stage treats them in another way: a time to live that is used up, options, a
-//! wrong checksum, lengths that are not the packet's, a tag with a priority alone, packets that do not fit the way out. What is on the way out of a
-//! tunnel, or for this machine, is in no entry.
+//! Some of these packets go to user space, because the stage treats them differently: a used-up TTL, options,
+//! a wrong checksum, a wrong length, a priority tag, packets that do not fit the egress interface. Packets
+//! that leave by a tunnel, or are for this host, have no entry.
 //!
 //! Source: RFC 1812, 5.3.1; RFC 1624, 3; RFC 8200, 3.
 
@@ -22,7 +21,7 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     hook.begin(program, rest);
     hook.headers(program);
     need(program, ETHERNET + IPV4, rest);
-    // A frame with a priority alone is of the interface without a tag.
+    // A frame with a priority tag belongs to the untagged interface.
     hook.tag(program, typed, rest);
     program.place(typed);
     need(program, ETHERNET + IPV4, rest);
@@ -67,9 +66,10 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     hook.discard(program);
 }
 
-/// Puts the key of an IPv4 packet on the stack. What [`Hook::tag`] has left at R2 is at R7 from here on.
+/// Puts the key of an IPv4 packet on the stack. R7 takes R2 as [`Hook::tag`] left it.
 ///
-/// The upper parts of a stack's eight bytes come first here and elsewhere; see [`classify`](crate::bpf::classify).
+/// Upper halves of eight bytes of the stack come first here and elsewhere; see
+/// [`classify`](crate::bpf::classify).
 fn key_v4(program: &mut Assembler) {
     station(program);
     program.set(R5, 0);
@@ -83,7 +83,7 @@ fn key_v4(program: &mut Assembler) {
     }
 }
 
-/// The same of an IPv6 packet.
+/// Like `key_v4`, for an IPv6 packet.
 fn key_v6(program: &mut Assembler) {
     program.or(R8, OF_IPV6.into());
     station(program);
@@ -93,7 +93,7 @@ fn key_v6(program: &mut Assembler) {
     }
 }
 
-/// The part of a key that both have.
+/// Puts the part of the key on the stack that both families have.
 fn station(program: &mut Assembler) {
     program.store(Width::Half, R10, STACK_KEY + 6, R8);
     program.load(Width::Half, R5, R7, 4);
@@ -103,8 +103,8 @@ fn station(program: &mut Assembler) {
     program.copy(R7, R2);
 }
 
-/// Jumps to `close` for an IPv4 packet that the stage looks at more closely. Leaves time to live, protocol and checksum, as
-/// they are sent, on the stack. The frame is at R7.
+/// Jumps to `close` for an IPv4 packet that the stage has to examine. Leaves TTL, protocol and checksum, as
+/// sent, on the stack. The frame is at R7.
 fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let [carried, summed] = [(); 2].map(|()| program.label());
     program.load(Width::Byte, R5, R7, ETHERNET);
@@ -113,7 +113,8 @@ fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     if Check::RouteChecksum.is_made() {
         verify_v4(program, R7, close);
     }
-    // One less in an upper byte is one more in that of the checksum, with the carry at the lower end.
+    // A decrement of an upper byte is an increment of the checksum's upper byte, with the carry added at the
+    // low end.
     program.load(Width::Half, R4, R7, ETHERNET + 10);
     program.add(R4, network_order(0x0100));
     program.jump_value(Condition::Greater, R4, 0xfffe, carried);
@@ -129,7 +130,7 @@ fn check_v4(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.store(Width::Double, R10, STACK_OFFSET, R5);
 }
 
-/// The same of an IPv6 packet, with the word whose last byte is the hop limit.
+/// Like `check_v4`, for an IPv6 packet; leaves the word whose last byte is the hop limit.
 fn check_v6(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.load(Width::Byte, R5, R7, ETHERNET);
     program.and(R5, 0xf0);
@@ -145,7 +146,7 @@ fn check_v6(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.store(Width::Double, R10, STACK_OFFSET, R5);
 }
 
-/// Jumps to `close` for a frame whose tag has a priority alone: the stage takes it off.
+/// Jumps to `close` for a frame with a priority tag, which the stage removes.
 fn has_no_priority(program: &mut Assembler, hook: &impl Hook, close: Label) {
     let tagged = program.label();
     program.load(Width::Half, R5, R10, STACK_KEY + 6);
@@ -156,7 +157,8 @@ fn has_no_priority(program: &mut Assembler, hook: &impl Hook, close: Label) {
     program.place(tagged);
 }
 
-/// Jumps to `close` unless the frame is as long as the header says: its field counts what is behind `header` bytes.
+/// Jumps to `close` unless the frame is as long as its IP header states; the field counts the bytes after
+/// `header` bytes.
 fn has_length(program: &mut Assembler, hook: &impl Hook, (field, header): (i16, i16), close: Label) {
     program.load(Width::Half, R5, R7, ETHERNET + field);
     program.network_order(R5);
@@ -165,7 +167,7 @@ fn has_length(program: &mut Assembler, hook: &impl Hook, (field, header): (i16, 
     program.check(Check::RouteLength, Condition::NotEqual, R4, R5, close);
 }
 
-/// Puts one hop less than the packet has onto the stack, and jumps to `close` if that is the last one.
+/// Puts the decremented TTL or hop limit onto the stack, and jumps to `close` if it was the last hop.
 fn count_down(program: &mut Assembler, (field, to): (i16, i16), close: Label) {
     let left = program.label();
     program.load(Width::Byte, R5, R7, ETHERNET + field);
@@ -178,7 +180,7 @@ fn count_down(program: &mut Assembler, (field, to): (i16, i16), close: Label) {
     program.store(Width::Byte, R10, to, R5);
 }
 
-/// Writes what changes: the word of the IP header, and the link-layer addresses.
+/// Writes the changed fields: the word of the IP header, and the MAC addresses.
 fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
     program.copy(R1, R6);
     program.load(Width::Double, R2, R10, STACK_OFFSET);
@@ -199,14 +201,14 @@ fn write<H: Hook>(program: &mut Assembler, hook: &H, lose: Label) {
     program.jump_value(Condition::NotEqual, R0, 0, lose);
 }
 
-/// Stack, below a helper's length: a key; the word of the IP header and its place in the frame.
+/// Stack slots, below a helper's length: a key; the word of the IP header and its offset in the frame.
 const STACK_KEY: i16 = -72;
 const STACK_WORD: i16 = -80;
 const STACK_OFFSET: i16 = -88;
 
 const IPV4: i16 = 20;
 const IPV6: i16 = 40;
-/// Next header: options for each router.
+/// Next header: hop-by-hop options.
 const HOP_BY_HOP: i32 = 0;
-/// `BPF_F_RECOMPUTE_CSUM`: the sum that a device has computed of the packet stays right.
+/// `BPF_F_RECOMPUTE_CSUM`: keeps the checksum valid that a device has computed of the packet.
 const RECOMPUTE: i32 = 1;

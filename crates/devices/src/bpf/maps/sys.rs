@@ -1,5 +1,5 @@
-//! Maps: creating, reading and writing them, and counters in the memory of one; what leaves this
-//! file is safe to call.
+//! Maps: creating, reading and writing them, and counters in the memory of a map; the functions that this
+//! file exports are safe to call.
 #![expect(unsafe_code, reason = "UNSAFETY: bpf(2) and mmap(2) of a map")]
 
 use crate::bpf::sys::{Attributes, bpf, bpf_answered, bpf_descriptor, last_error, object_info};
@@ -8,33 +8,33 @@ use core::sync::atomic::AtomicU64;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-/// The kind of a BPF map (`enum bpf_map_type`).
+/// The type of a BPF map (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
-    /// A hash table whose memory is not set aside.
+    /// A hash table without preallocation.
     Hash = 1,
-    /// Of one entry that this process and programs share.
+    /// An array of one entry that this process and programs share.
     Shared = 2,
-    /// Of programs that others go on with. The kernel empties it with its last descriptor.
+    /// Programs, for tail calls. The kernel empties it when its last descriptor is closed.
     Programs = 3,
-    /// The longest prefix that matches; its memory is not set aside.
+    /// Longest-prefix match, without preallocation.
     LongestPrefix = 11,
     XskMap = 17,
-    /// Records for this process, in memory that is mapped; its entries are bytes.
+    /// Records for this process, in mapped memory; its size is in bytes.
     Ring = 27,
-    /// A [`Hash`](Self::Hash) whose memory is set aside, for programs that may run anywhere in the kernel.
+    /// A [`Hash`](Self::Hash) with preallocation, for programs that may run anywhere in the kernel.
     Reserved = 1 | RESERVED,
 }
 
 impl MapKind {
-    /// The kernel's number of the kind.
+    /// Returns the kernel's number of the type.
     fn number(self) -> u32 {
         self as u32 & !RESERVED
     }
 }
 
-/// A BPF map and the sizes that the kernel copies.
+/// A BPF map, and the key and value sizes that the kernel copies.
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
@@ -68,10 +68,10 @@ impl Map {
         Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: value_bytes as usize })
     }
 
-    /// A map that another process has made.
+    /// Adopts a map of the predecessor process.
     ///
     /// # Errors
-    /// `INVAL` for a map of another kind or size.
+    /// `INVAL` for a map of another type or size.
     pub(crate) fn adopt(
         fd: OwnedFd,
         kind: MapKind,
@@ -80,7 +80,7 @@ impl Map {
         entries: u32,
     ) -> Result<Self, Errno> {
         let info = object_info(fd.as_fd())?;
-        // `struct bpf_map_info`: type, number, sizes of key and value, entries.
+        // `struct bpf_map_info`: type, id, sizes of key and value, entries.
         let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         if [0, 8, 12, 16].map(number) != [kind.number(), key_bytes, value_bytes, entries] {
             return Err(Errno::INVAL);
@@ -93,7 +93,7 @@ impl Map {
         self.update(key, value, 0)
     }
 
-    /// Sets the value of `key`, which has none yet: `EXIST` if it has one.
+    /// Sets the value of a new `key`: `EXIST` if it has one.
     pub(crate) fn add(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
         self.update(key, value, NO_EXIST)
     }
@@ -126,7 +126,8 @@ impl Map {
         unsafe { bpf(MAP_LOOKUP, &attributes) }.map(drop)
     }
 
-    /// Calls `take` with each key and value of a hash table, in no order. Entries that come or go meanwhile may be left out.
+    /// Calls `take` with each key and value of a hash table, in no order. Entries added or removed meanwhile
+    /// may be missing.
     pub(crate) fn for_each(&self, take: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Errno> {
         let room = BATCH as usize;
         let (mut keys, mut values) = (vec![0_u8; room * self.key_bytes], vec![0_u8; room * self.value_bytes]);
@@ -159,7 +160,7 @@ impl Map {
         }
     }
 
-    /// All keys and values of a hash table, each behind the other.
+    /// Returns all keys and values of a hash table, each value after its key.
     pub(crate) fn entries(&self) -> Result<Vec<u8>, Errno> {
         let mut all = Vec::new();
         self.for_each(&mut |key, value| {
@@ -186,7 +187,7 @@ impl AsFd for Map {
     }
 }
 
-/// Counters that programs and this process share: the value of a map of one entry, in our memory.
+/// Counters that programs and this process share: the value of a map of one entry, mapped into this process.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     map: Map,
@@ -200,12 +201,12 @@ unsafe impl Send for SharedCounters {}
 unsafe impl Sync for SharedCounters {}
 
 impl SharedCounters {
-    /// Allocates `count` counters of zero.
+    /// Creates `count` counters of zero.
     pub(crate) fn new(name: &str, count: usize) -> Result<Self, Errno> {
         Self::map(Map::new(MapKind::Shared, name, 4, bytes_of(count)?, 1)?, count)
     }
 
-    /// The `count` counters of a map that another process has made.
+    /// Adopts the `count` counters of the predecessor's map.
     ///
     /// # Errors
     /// `INVAL` for another map.
@@ -226,7 +227,7 @@ impl SharedCounters {
         Ok(Self { map, words, count })
     }
 
-    /// Counter `index`.
+    /// Returns counter `index`.
     ///
     /// # Panics
     /// If there is no such counter.
@@ -257,9 +258,9 @@ fn bytes_of(count: usize) -> Result<u32, Errno> {
     u32::try_from(count * size_of::<u64>()).map_err(|_| Errno::INVAL)
 }
 
-/// Entries of a hash table that are read at a time; a bucket of it has fewer.
+/// Number of entries of a hash table that are read at a time; a bucket has fewer.
 const BATCH: u32 = 1024;
-/// Mark of a kind whose memory is set aside.
+/// Mark of a type with preallocation.
 const RESERVED: u32 = 1 << 16;
 /// `BPF_F_NO_PREALLOC`, which tries require.
 const NO_PREALLOCATION: u32 = 1;

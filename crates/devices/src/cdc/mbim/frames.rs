@@ -1,7 +1,7 @@
-//! IP packets of bulk transfers, with an Ethernet header inside the gateway alone.
+//! IP packets of bulk transfers, which have an Ethernet header only inside the gateway.
 //!
-//! The header has two fixed addresses, the port's and its one neighbour's, and the type that the packet's version
-//! says. Session 0 has no tag, session n has VLAN n, as in Linux.
+//! The header has two fixed addresses, the port's and its only neighbour's, and the EtherType by the packet's
+//! IP version. Session 0 has no tag, session n has VLAN n, as in Linux.
 
 use super::super::ntb::{Block, Channel, Cursor, Datagram, Packer};
 use super::super::status::BlockCounters;
@@ -13,19 +13,19 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::offload::complete_checksum;
 use std::sync::Arc;
 
-/// Bytes of an Ethernet header, and of one with a tag.
+/// Bytes of an Ethernet header without and with a tag.
 const HEADER: usize = 14;
 const TAGGED: usize = 18;
 /// Bytes of the two addresses.
 const ADDRESSES: usize = 12;
-/// Types of Ethernet.
+/// EtherTypes.
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const TAG: [u8; 2] = [0x81, 0x00];
-/// Bytes of the header of an IPv4 packet: the shortest datagram.
+/// Bytes of an IPv4 header, which is the shortest datagram.
 pub(super) const SHORTEST: usize = 20;
 
-/// Addresses of a port's link: its own, and its one neighbour's.
+/// MAC addresses of a port's link: its own, and its only neighbour's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stations {
     pub(super) near: [u8; 6],
@@ -33,24 +33,24 @@ pub(super) struct Stations {
 }
 
 impl Stations {
-    /// Those of a port with an address of its own.
+    /// Returns the addresses for a port with address `near`.
     pub(super) const fn of(near: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = near;
         Self { near, far: [(a | 2) & !1, b, c, d, e, f ^ 1] }
     }
 }
 
-/// Takes IP packets out of blocks.
+/// Parser of blocks with IP packets.
 pub(super) struct PacketReader {
     pub(super) block: Block,
-    /// The longest packet that is accepted, in bytes.
+    /// Maximum length of an accepted packet, in bytes.
     pub(super) longest: usize,
     pub(super) stations: Stations,
     pub(super) counters: Arc<BlockCounters>,
 }
 
 impl PacketReader {
-    /// Ethernet header of a packet, in the first bytes of what is returned; `None` for what is none.
+    /// Returns the Ethernet header of a packet and its length; `None` if the datagram is no IP packet.
     fn header(&self, datagram: &Datagram<'_>) -> Option<([u8; TAGGED], usize)> {
         let kind = match datagram.bytes.first()? >> 4 {
             4 => IPV4,
@@ -83,7 +83,7 @@ impl Reader for PacketReader {
         })
     }
 
-    /// Bytes of a device service were not asked for, and are no packets.
+    /// Data of a device service was not requested, and is no packet.
     fn accept(&self, datagram: &Datagram<'_>) -> Result<(), DropReason> {
         if self.header(datagram).is_none() {
             return Err(DropReason::DeviceError);
@@ -112,12 +112,12 @@ struct Inside {
     /// Bytes of the Ethernet header.
     header: usize,
     session: u8,
-    /// Bytes of the packet; what is behind them is padding.
+    /// Bytes of the packet; the bytes after it are padding.
     bytes: usize,
 }
 
 impl Inside {
-    /// The IP packet in a frame; `None` where there is none, or its VLAN is no session's.
+    /// Returns the IP packet in a frame; `None` if there is none, or its VLAN is no session's.
     fn of(packet: &Packet) -> Option<Self> {
         let mut head = [0; TAGGED + 6];
         let count = packet.copy_out(0, &mut head);
@@ -137,11 +137,11 @@ impl Inside {
     }
 }
 
-/// Packs IP packets into blocks, those of one session into one.
+/// Packer of blocks, each with IP packets of one session.
 #[derive(Default)]
 pub(super) struct PacketWriter {
     pub(super) packer: Packer,
-    /// The longest packet, in bytes.
+    /// Maximum packet length in bytes.
     pub(super) longest: usize,
 }
 
@@ -178,7 +178,7 @@ impl Writer for PacketWriter {
         shape.zero_packet && bytes < shape.largest
     }
 
-    /// Refuses a packet that is no IP packet: it has no way over the link.
+    /// Refuses a frame without an IP packet, which the link cannot carry.
     fn prepare(&self, packet: &mut Packet) -> Result<(), DropReason> {
         let inside = Inside::of(packet).ok_or(DropReason::TxError)?;
         if inside.bytes > self.longest {

@@ -1,4 +1,4 @@
-//! An MBIM function over the USB port: the modem's dialogue, notifications, shapes of transfers.
+//! An MBIM function on the USB port: the modem's dialogue, notifications, layout of transfers.
 
 use super::super::descriptor::NetworkFunction;
 use super::super::init::{InitError, Settings, ask_status};
@@ -15,13 +15,13 @@ use crate::usb::function::{Dialogue, Function, Transfers};
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// Most datagrams of a block, where the device has no limit of its own.
+/// Maximum number of datagrams of a block if the device has no limit.
 const MOST_DATAGRAMS: usize = 256;
-/// Bytes of an Ethernet header with a tag, which is not on the wire.
+/// Bytes of an Ethernet header with a tag, which is not transmitted.
 const TAGGED: usize = 18;
-/// Answers that a function may have announced at a time; more are a lie.
+/// Maximum number of announced answers; more are an error of the function.
 const MOST_ANSWERS: u32 = 64;
-/// Speed of a link whose network tells none, in Mbit/s.
+/// Assumed link speed in Mbit/s if the network has reported none.
 const UNKNOWN_SPEED: u16 = 100;
 
 /// An MBIM function.
@@ -33,17 +33,17 @@ pub(super) struct MbimFunction {
     mac: [u8; 6],
     speed: Speed,
     session: Session,
-    /// Answers that the function has announced.
+    /// Number of answers that the function has announced.
     announced: u32,
-    /// The link as it was told last.
+    /// The link state last reported.
     link: Link,
 }
 
 /// Result of a dialogue while the function is up.
 pub(super) enum Report {
-    /// Nothing to be noted.
+    /// Nothing to record.
     Done,
-    /// Bytes that the function had for the host.
+    /// Bytes that the function sent to the host.
     Received(Vec<u8>, Nanos),
 }
 
@@ -60,7 +60,7 @@ impl MbimFunction {
         Self { function, identity, settings, mtu, mac, speed, session, announced: 0, link }
     }
 
-    /// The link that follows from the modem's state, if it has changed.
+    /// Returns the link state by the modem's state, if it has changed.
     fn changed_link(&mut self, status: &PortStatus) -> Option<Link> {
         if !self.session.takes_change() {
             return None;
@@ -142,7 +142,7 @@ impl Function for MbimFunction {
         PacketWriter { packer, longest: usize::from(found.mtu) }
     }
 
-    /// Of the link the modem's answers tell, not the notifications of a connection.
+    /// The modem's answers give the link state, not the notifications of a connection.
     fn notified(&mut self, bytes: &[u8], _link: &mut Link) -> bool {
         if let [NOTIFICATION, RESPONSE_AVAILABLE, ..] = *bytes {
             self.announced = (self.announced + 1).min(MOST_ANSWERS);
@@ -176,7 +176,7 @@ impl Function for MbimFunction {
                 init::send(pipe, function, fragment).await.map(|()| Report::Done)
             }));
         }
-        // A failure without an answer has changed the state all the same.
+        // A failure without an answer has changed the state too.
         if self.session.has_changed() {
             return Some(Box::pin(async { Ok(Report::Done) }));
         }

@@ -1,4 +1,4 @@
-//! Bringing an MBIM function up, as a numbered list, and putting it to rest (MBIM 1.0, section 6 and 8).
+//! Bringing up and stopping an MBIM function, in numbered steps (MBIM 1.0, sections 6 and 8).
 
 use super::super::descriptor::NetworkFunction;
 use super::super::init::{InitError, Ntb, Settings, negotiate, unless_refused};
@@ -19,12 +19,12 @@ pub(super) struct Found {
     pub(super) quirks: Quirks,
 }
 
-/// Longest control transfer of a function, in bytes.
+/// Returns the maximum control transfer of a function, in bytes.
 pub(super) fn message_bytes(function: &NetworkFunction) -> usize {
     usize::from(function.message_bytes).min(CONTROL_BYTES)
 }
 
-/// Brings the function up. The dialogue with the modem comes when it is up: it may take minutes.
+/// Brings the function up. The dialogue with the modem follows afterwards, since it may take minutes.
 pub(super) async fn bring_up(
     pipe: Pipe,
     function: NetworkFunction,
@@ -39,17 +39,17 @@ pub(super) async fn bring_up(
     if mtu < SMALLEST_MTU || mtu > largest {
         return Err(InitError::Mtu { mtu, largest });
     }
-    // 1. The configuration, the MBIM half of a function of two, and no data.
+    // 1. The configuration is selected, and the MBIM half of a dual function, without data.
     pipe.set_configuration(function.configuration).await?;
     if function.control_setting != 0 {
         pipe.set_interface(function.control, function.control_setting).await?;
     }
     pipe.set_interface(function.data, 0).await?;
-    // 2. Whatever another host has left open is closed.
+    // 2. Sessions that another host has left open are closed.
     unless_refused(pipe.set(to_control(&function, RESET_FUNCTION, 0)).await)?;
-    // 3. Blocks.
+    // 3. Block parameters are negotiated.
     let ntb = negotiate(pipe, &function, &settings, speed).await?;
-    // 4. Data.
+    // 4. Data is enabled.
     pipe.set_interface(function.data, function.setting).await?;
     let quirks = quirks(identity.0, identity.1);
     Ok(Found { function, stations: Stations::of(mac), mtu, ntb, quirks })
@@ -65,13 +65,13 @@ pub(super) async fn send(
     pipe.put(to_control(&function, SEND_COMMAND, length), &fragment).await
 }
 
-/// Fetches a fragment that the function has for the host; it is empty if there is none.
+/// Reads a fragment that the function has for the host; empty if there is none.
 pub(super) async fn fetch(pipe: Pipe, function: NetworkFunction) -> Result<Vec<u8>, ControlError> {
     let length = u16::try_from(message_bytes(&function)).unwrap_or(u16::MAX);
     pipe.get(to_control(&function, GET_RESPONSE, length)).await
 }
 
-/// Closes the function, and stops the flow of data.
+/// Closes the function, and stops the data flow.
 pub(super) async fn put_to_rest(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
     let close = fragments(&Request::Close, u32::MAX, message_bytes(&function));
     for fragment in close {

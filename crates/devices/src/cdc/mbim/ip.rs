@@ -1,9 +1,9 @@
-//! Addresses of a session, as IP Configuration says them (MBIM 1.0, 10.5.20).
+//! Addresses of a session, from an IP Configuration answer (MBIM 1.0, 10.5.20).
 
 use super::service::word;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most addresses and servers of a session that are read.
+/// Maximum number of addresses and servers that are read of a session.
 const MOST_ADDRESSES: u32 = 16;
 
 /// Addresses of a session.
@@ -11,23 +11,23 @@ const MOST_ADDRESSES: u32 = 16;
 pub struct IpConfiguration {
     /// The session.
     pub session: u32,
-    /// Own addresses with the bits of their networks.
+    /// Own addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Gateways, at most one of each family.
     pub gateways: Vec<IpAddr>,
     /// Name servers.
     pub servers: Vec<IpAddr>,
-    /// Longest packet of the session, if the network tells.
+    /// MTU of the session, if the network reports it.
     pub mtu: Option<u16>,
 }
 
-/// Bits of what is configured.
+/// Bits of the configured items.
 const ADDRESS: u32 = 1;
 const GATEWAY: u32 = 1 << 1;
 const SERVERS: u32 = 1 << 2;
 const MTU: u32 = 1 << 3;
 
-/// One address family in the information: where its words stand, and bytes of an address.
+/// One address family in the information: offsets of its words, and bytes of an address.
 struct Family {
     available: usize,
     count: usize,
@@ -43,7 +43,7 @@ const FAMILIES: [Family; 2] = [
 ];
 
 impl IpConfiguration {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         let mut found = Self { session: word(information, 0)?, ..Self::default() };
         for family in FAMILIES {
@@ -79,7 +79,7 @@ impl IpConfiguration {
     }
 }
 
-/// Count and offset of a list.
+/// Returns count and offset of a list.
 fn place(information: &[u8], at: usize) -> Option<(usize, usize)> {
     let count = word(information, at)?;
     if count > MOST_ADDRESSES {
@@ -88,7 +88,7 @@ fn place(information: &[u8], at: usize) -> Option<(usize, usize)> {
     Some((count as usize, word(information, at + 4)? as usize))
 }
 
-/// An address that a station can have, and the bits of its network.
+/// Returns a valid unicast address, and its prefix length.
 fn own_address(information: &[u8], at: usize, bytes: usize) -> Option<(IpAddr, u8)> {
     let bits = u8::try_from(word(information, at)?).ok()?;
     let address = address(information, at + 4, bytes)?;

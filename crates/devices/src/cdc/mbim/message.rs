@@ -1,7 +1,7 @@
 //! Control messages and their fragments (MBIM 1.0, section 9).
 //!
-//! A message to be sent is cut into fragments of what the function takes; received fragments are put together by
-//! an [`Assembler`]. Lengths and counts are checked before they are used, and a message has a bound.
+//! A message to send is split into fragments of the function's maximum size; received fragments are joined by
+//! an [`Assembler`]. Lengths and counts are checked before use, and the length of a message is limited.
 
 use super::service::{ServiceId, word};
 
@@ -9,10 +9,10 @@ use super::service::{ServiceId, word};
 const HEADER: usize = 12;
 /// Bytes of the header of a fragment.
 const FRAGMENT: usize = 8;
-/// Bytes between the headers and the information of a command, its answer, and an indication.
+/// Bytes between the headers and the information of a command, of its answer, and of an indication.
 const COMMAND: usize = 28;
 const INDICATION: usize = 24;
-/// Longest information of a message that is put together, in bytes.
+/// Maximum length of a joined message's information, in bytes.
 pub const LONGEST: usize = 64 * 1024;
 
 /// Types of messages (MBIM 1.0, table 9-3 and table 9-9).
@@ -28,25 +28,25 @@ mod kind {
     pub(super) const INDICATE_STATUS: u32 = 0x8000_0007;
 }
 
-/// Error of the protocol, told by either side (MBIM 1.0, table 9-8).
+/// Protocol error, reported by either side (MBIM 1.0, table 9-8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProtocolError {
-    /// A fragment did not come in time.
+    /// A fragment did not arrive in time.
     TimeoutFragment = 1,
-    /// A fragment is not the one behind the last.
+    /// A fragment is not the next one.
     FragmentOutOfSequence = 2,
     /// A length does not fit the message.
     LengthMismatch = 3,
-    /// A transaction of that number is under way.
+    /// A transaction with that number exists.
     DuplicatedTransaction = 4,
     /// The function is not open.
     NotOpened = 5,
-    /// Anything else.
+    /// Another error.
     Unknown = 6,
     /// A transaction was cancelled.
     Cancel = 7,
-    /// The function cannot take messages of that length.
+    /// The function does not accept messages of that length.
     MaxTransfer = 8,
 }
 
@@ -66,7 +66,7 @@ impl ProtocolError {
         Self::ALL.into_iter().find(|&error| error as u32 == code).unwrap_or(Self::Unknown)
     }
 
-    /// The name for people.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimeoutFragment => "a fragment is late",
@@ -84,24 +84,24 @@ impl ProtocolError {
 /// Message to a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Opens the function, for control transfers of at most so many bytes.
+    /// Opens the function, for control transfers of at most the given bytes.
     Open(u32),
     /// Closes it.
     Close,
-    /// A query or a setting.
+    /// A query or a set command.
     Command(Command),
     /// The host has found an error.
     Error(ProtocolError),
 }
 
-/// A query or a setting of a service.
+/// A query or a set command of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The service.
     pub service: ServiceId,
-    /// Its command.
+    /// Number of the command.
     pub id: u32,
-    /// True for a setting, false for a query.
+    /// True for a set command, false for a query.
     pub sets: bool,
     /// Information of the command.
     pub information: Vec<u8>,
@@ -110,7 +110,7 @@ pub struct Command {
 /// Message of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Number of its transaction; 0 for an indication.
+    /// Number of the transaction; 0 for an indication.
     pub transaction: u32,
     /// Its content.
     pub body: Body,
@@ -119,7 +119,7 @@ pub struct Message {
 /// Content of a function's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The function is open, or a status other than 0 says why not.
+    /// Answer to an open request; a status other than 0 is the reason of a failure.
     OpenDone(u32),
     /// The function is closed.
     CloseDone(u32),
@@ -127,18 +127,18 @@ pub enum Body {
     CommandDone {
         /// The service.
         service: ServiceId,
-        /// Its command.
+        /// Number of the command.
         id: u32,
-        /// 0, or the reason why it was not carried out.
+        /// 0, or the reason of a failure.
         status: u32,
         /// Information of the answer.
         information: Vec<u8>,
     },
-    /// Something has changed.
+    /// Notice of a change.
     Indication {
         /// The service.
         service: ServiceId,
-        /// Its command.
+        /// Number of the command.
         id: u32,
         /// Information about it.
         information: Vec<u8>,
@@ -150,13 +150,13 @@ pub enum Body {
 /// Reason why a received message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MessageFault {
-    /// Shorter than its header, or with another length than was received.
+    /// Shorter than its header, or not of the received length.
     #[error("a message whose length does not fit")]
     Length,
     /// A type that no function sends.
     #[error("a message of unknown type")]
     Type,
-    /// A fragment that is not the one behind the last.
+    /// A fragment that is not the next one.
     #[error("a fragment out of sequence")]
     Sequence,
     /// Information that is longer than the message.
@@ -168,7 +168,7 @@ pub enum MessageFault {
 }
 
 impl MessageFault {
-    /// The error that the function is told.
+    /// Returns the error to report to the function.
     pub const fn told(self) -> ProtocolError {
         match self {
             Self::Length | Self::Information => ProtocolError::LengthMismatch,
@@ -179,7 +179,7 @@ impl MessageFault {
     }
 }
 
-/// Fragments of a message to a function, each of at most `limit` bytes.
+/// Returns the fragments of a message to a function, each of at most `limit` bytes.
 pub fn fragments(request: &Request, transaction: u32, limit: usize) -> Vec<Vec<u8>> {
     let alone = |kind: u32, words: &[u32]| {
         let mut message = head(kind, HEADER + 4 * words.len(), transaction);
@@ -201,7 +201,7 @@ pub fn fragments(request: &Request, transaction: u32, limit: usize) -> Vec<Vec<u
     }
 }
 
-/// Cuts the body of a message into fragments of at most `limit` bytes.
+/// Splits the body of a message into fragments of at most `limit` bytes.
 pub(super) fn cut(kind: u32, transaction: u32, body: &[u8], limit: usize) -> Vec<Vec<u8>> {
     let room = limit.saturating_sub(HEADER + FRAGMENT).max(1);
     let pieces: Vec<_> = body.chunks(room).collect();
@@ -225,7 +225,7 @@ fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A message of which fragments have come.
+/// A message whose fragments have not all arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Begun {
     kind: u32,
@@ -235,7 +235,7 @@ struct Begun {
     body: Vec<u8>,
 }
 
-/// Puts fragments together.
+/// Joins fragments.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     begun: Option<Begun>,
@@ -247,15 +247,15 @@ impl Assembler {
         self.begun.is_some()
     }
 
-    /// Forgets a message that is not complete.
+    /// Discards an incomplete message.
     pub fn clear(&mut self) {
         self.begun = None;
     }
 
-    /// Takes the bytes of a control transfer; returns the message that they complete.
+    /// Takes the bytes of a control transfer; returns the message if they complete it.
     ///
     /// # Errors
-    /// [`MessageFault`]; what had come of the message is forgotten.
+    /// [`MessageFault`]; earlier fragments of the message are discarded.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Option<Message>, MessageFault> {
         let begun = self.begun.take();
         let (Some(kind), Some(length), Some(transaction)) = (word(bytes, 0), word(bytes, 4), word(bytes, 8))
@@ -279,7 +279,7 @@ impl Assembler {
         Ok(Some(Message { transaction, body }))
     }
 
-    /// Adds a fragment to those before it; returns the body when it was the last.
+    /// Appends a fragment; returns the body after the last one.
     fn join(
         &mut self,
         begun: Option<Begun>,
@@ -313,7 +313,7 @@ impl Assembler {
     }
 }
 
-/// Content of a message whose fragments have all come.
+/// Parses a message whose fragments have all arrived.
 fn complete(kind: u32, whole: &[u8]) -> Result<Body, MessageFault> {
     let service = whole.first_chunk().map(|id| ServiceId(*id)).ok_or(MessageFault::Length)?;
     let id = word(whole, 16).ok_or(MessageFault::Length)?;

@@ -1,14 +1,14 @@
 //! Modems of the Mobile Broadband Interface Model: IP packets of sessions, and a dialogue over control messages.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `message` `service` | control messages, fragments, information of commands |
-//! | `session` | the dialogue, as a state machine without input and output |
-//! | `init` `function` `frames` | the numbered list, control transfers, packets in blocks |
-//! | `status` | what a port shows of itself, orders to the modem |
+//! | `session` | the dialogue, as a state machine without I/O |
+//! | `init` `function` `frames` | bring-up in numbered steps, control transfers, packets in blocks |
+//! | `status` | published status of a port, orders to the modem |
 //! | `model` | a modem in software |
 //!
-//! A port's packets have an Ethernet header inside the gateway alone, with one neighbour. Session 0 is the port,
+//! A port's packets have an Ethernet header only inside the gateway, with one neighbour. Session 0 is the port,
 //! session n its VLAN n.
 //!
 //! **Not supported: SMS, USSD, phone book, STK, multi-carrier providers, device service streams.**
@@ -41,15 +41,15 @@ use std::sync::Arc;
 
 /// An open port of a modem.
 pub struct Mbim {
-    /// Address of the port inside the gateway.
+    /// MAC address of the port inside the gateway.
     pub mac: [u8; 6],
-    /// Address of its one neighbour.
+    /// MAC address of its only neighbour.
     pub neighbour: [u8; 6],
-    /// Longest network packet.
+    /// MTU.
     pub mtu: u16,
     /// Published status of the port.
     pub status: Arc<PortStatus>,
-    /// The one queue.
+    /// The only queue.
     pub queue: AnyQueue,
 }
 
@@ -59,11 +59,11 @@ impl core::fmt::Debug for Mbim {
     }
 }
 
-/// Brings up the modem `function` of the device of vendor and product `identity` behind `transport`, and begins the
-/// dialogue that connects it as `wanted`. The link comes with the first session.
+/// Brings up the modem `function` of the device with vendor ID and product ID `identity` behind `transport`, and starts
+/// the dialogue that connects it as `wanted`. The link is up from the first session on.
 ///
 /// # Errors
-/// [`OpenError`] says what to do next.
+/// [`OpenError`], whose text names the remedy.
 pub fn open(
     transport: Box<dyn Transport>,
     function: NetworkFunction,

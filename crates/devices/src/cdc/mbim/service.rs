@@ -1,7 +1,7 @@
-//! Commands of the service Basic Connect (MBIM 1.0, section 10.5): what is asked, and what answers say.
+//! Commands of the service Basic Connect (MBIM 1.0, section 10.5): requests, and parsers of their answers.
 //!
-//! Strings are UTF-16 at an offset from the start of the information; offsets and lengths are checked where they
-//! are used, and what a function says is bounded.
+//! Strings are UTF-16 at an offset from the start of the information; offsets and lengths are checked before
+//! use, and the lengths of a function's data are limited.
 
 pub use super::ip::IpConfiguration;
 
@@ -19,7 +19,7 @@ pub const INTERNET: [u8; 16] =
 
 /// Commands of the service.
 pub mod command {
-    /// Abilities and identity of the modem.
+    /// Capabilities and identity of the modem.
     pub const DEVICE_CAPS: u32 = 1;
     /// State of the SIM.
     pub const SUBSCRIBER_READY: u32 = 2;
@@ -39,12 +39,12 @@ pub mod command {
     pub const IP_CONFIGURATION: u32 = 15;
 }
 
-/// Longest string that is read, in UTF-16 units.
+/// Maximum length of a string that is read, in UTF-16 units.
 const LONGEST_STRING: usize = 256;
-/// Strength that says nothing.
+/// Signal strength that means "unknown".
 const UNKNOWN_STRENGTH: u32 = 99;
 
-/// Writes information: words, and strings behind them.
+/// Writer of information: words, followed by strings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writer {
     fixed: Vec<u8>,
@@ -62,7 +62,7 @@ impl Writer {
         self
     }
 
-    /// Offset and length of a string that stands behind.
+    /// Writes offset and length of a string, which follows the words.
     pub(super) fn string(mut self, text: &str) -> Self {
         let bytes = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         self.strings.push((self.fixed.len(), bytes));
@@ -78,14 +78,14 @@ impl Writer {
             information[at..at + 4].copy_from_slice(&offset);
             information[at + 4..at + 8].copy_from_slice(&narrow(bytes.len()));
             information.extend(bytes);
-            // Each begins at a multiple of four (MBIM 1.0, 10.3).
+            // Each string starts at a multiple of four (MBIM 1.0, 10.3).
             information.resize(information.len().next_multiple_of(4), 0);
         }
         information
     }
 }
 
-/// The string whose offset and length stand at `at`; `None` if it is not within the information.
+/// Returns the string whose offset and length are at `at`; `None` if it is outside the information.
 fn string(information: &[u8], at: usize) -> Option<String> {
     let (offset, bytes) = (word(information, at)? as usize, word(information, at + 4)? as usize);
     if bytes == 0 {
@@ -97,14 +97,14 @@ fn string(information: &[u8], at: usize) -> Option<String> {
     let units = information.get(offset..)?.get(..bytes)?.as_chunks::<2>().0;
     let units: Vec<u16> = units.iter().map(|&unit| u16::from_le_bytes(unit)).collect();
     let text = String::from_utf16(&units).ok()?;
-    // Control characters would reach terminals and logs.
+    // Control characters are removed, to protect terminals and logs.
     Some(text.chars().filter(|letter| !letter.is_control()).collect())
 }
 
-/// Abilities and identity of a modem.
+/// Capabilities and identity of a modem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCaps {
-    /// Sessions at a time, at most.
+    /// Maximum number of sessions.
     pub sessions: u32,
     /// Identity of the device (IMEI).
     pub device: String,
@@ -115,7 +115,7 @@ pub struct DeviceCaps {
 }
 
 impl DeviceCaps {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         Some(Self {
             sessions: word(information, 28)?,
@@ -129,24 +129,24 @@ impl DeviceCaps {
 /// State of the SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// It is read.
+    /// The SIM is being read.
     NotInitialized,
-    /// It can be used.
+    /// The SIM is usable.
     Initialized,
-    /// There is none.
+    /// There is no SIM.
     NoSim,
-    /// It cannot be used.
+    /// The SIM is unusable.
     BadSim,
-    /// It failed.
+    /// The SIM has failed.
     Failure,
     /// The subscription is not active.
     NotActivated,
-    /// It wants a PIN.
+    /// The SIM needs a PIN.
     Locked,
 }
 
 impl Ready {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         Some(match word(information, 0)? {
             0 => Self::NotInitialized,
@@ -160,7 +160,7 @@ impl Ready {
         })
     }
 
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotInitialized => "not initialized",
@@ -184,7 +184,7 @@ pub struct Radio {
 }
 
 impl Radio {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         let switch = |at| match word(information, at)? {
             0 => Some(false),
@@ -195,14 +195,14 @@ impl Radio {
     }
 }
 
-/// Result of entering a PIN, or the PIN that is wanted.
+/// Result of entering a PIN, or the required PIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinState {
     /// Kind of the PIN.
     pub kind: u32,
-    /// True if it is wanted.
+    /// True if the PIN is required.
     pub locked: bool,
-    /// Attempts that are left; `u32::MAX` if unknown.
+    /// Number of attempts left; `u32::MAX` if unknown.
     pub attempts: u32,
 }
 
@@ -210,7 +210,7 @@ pub struct PinState {
 pub const PIN_1: u32 = 2;
 
 impl PinState {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         Some(Self {
             kind: word(information, 0)?,
@@ -223,25 +223,25 @@ impl PinState {
 /// Registration with a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegisterState {
-    /// Nothing is known.
+    /// The state is unknown.
     #[default]
     Unknown,
     /// Not registered.
     Deregistered,
-    /// It looks for a network.
+    /// The modem searches for a network.
     Searching,
-    /// At home.
+    /// Registered in the home network.
     Home,
-    /// In another network.
+    /// Registered in another network.
     Roaming,
-    /// In a partner's network.
+    /// Registered in a partner's network.
     Partner,
-    /// The network refuses.
+    /// The network refuses the registration.
     Denied,
 }
 
 impl RegisterState {
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -255,7 +255,7 @@ impl RegisterState {
     }
 }
 
-/// Registration and its network.
+/// Registration state, and its network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// State of the registration.
@@ -265,7 +265,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         let state = match word(information, 4)? {
             0 => RegisterState::Unknown,
@@ -289,14 +289,14 @@ impl Registration {
 /// Attachment to the packet service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketService {
-    /// True if it is attached.
+    /// True if the modem is attached.
     pub attached: bool,
-    /// Speed to the network and from it, in bits a second.
+    /// Speed to the network and from the network, in bit/s.
     pub speeds: (u64, u64),
 }
 
 impl PacketService {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         let speed =
             |at| Some(u64::from(word(information, at)?) | u64::from(word(information, at + 4)?) << 32);
@@ -309,7 +309,7 @@ impl PacketService {
     }
 }
 
-/// Strength of the signal in dBm; `None` when it is not known or the answer is malformed.
+/// Returns the signal strength in dBm; `None` if it is unknown or the answer is malformed.
 pub fn signal(information: &[u8]) -> Option<i16> {
     let strength = word(information, 0).filter(|&strength| strength != UNKNOWN_STRENGTH && strength <= 31)?;
     // 3GPP TS 27.007, 8.5.
@@ -326,14 +326,14 @@ pub enum Authentication {
     Pap,
     /// Challenge-Handshake Authentication Protocol.
     Chap,
-    /// Microsoft's second version of it.
+    /// Microsoft's second version of CHAP.
     MsChapV2,
 }
 
-/// Session that is wanted.
+/// Access parameters of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Access point name; empty for the subscription's own.
+    /// Access point name; empty for the subscription's default.
     pub apn: String,
     /// Authentication.
     pub authentication: Authentication,
@@ -343,7 +343,7 @@ pub struct Access {
     pub password: String,
 }
 
-/// Information of a CONNECT that activates a session, or deactivates it.
+/// Returns the information of a CONNECT that activates or deactivates a session.
 pub(super) fn connect(session: u32, activates: bool, access: &Access) -> Vec<u8> {
     let authentication = match access.authentication {
         Authentication::None => 0,
@@ -369,7 +369,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Reads the answer; `None` when it is malformed.
+    /// Parses the answer; `None` if it is malformed.
     pub fn read(information: &[u8]) -> Option<Self> {
         let active = match word(information, 4)? {
             1 => true,
@@ -380,7 +380,7 @@ impl Connection {
     }
 }
 
-/// Name of a status other than 0 (MBIM 1.0, table 9-11).
+/// Returns the name of a status other than 0 (MBIM 1.0, table 9-11).
 pub fn status_name(status: u32) -> &'static str {
     match status {
         1 => "busy",
@@ -404,7 +404,7 @@ pub fn status_name(status: u32) -> &'static str {
     }
 }
 
-/// The word at `at`.
+/// Returns the word at `at`.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
 }

@@ -1,22 +1,21 @@
-//! The dialogue with a modem, as a state machine without input and output.
+//! The dialogue with a modem, as a state machine without I/O.
 //!
-//! Bytes of control transfers go in, fragments to be sent come out, time is an argument. One transaction is under
-//! way at a time, and each has a deadline.
+//! Bytes of control transfers go in, fragments to send come out, the time is an argument. There is one transaction
+//! at a time, and each has a deadline.
 //!
-//! | step | answer that leads on |
+//! | step | condition of the next step |
 //! |---|---|
 //! | 1. OPEN | the function is open |
-//! | 2. DEVICE_CAPS | abilities |
-//! | 3. SUBSCRIBER_READY_STATUS | the SIM can be used; one that is locked gets the PIN, once |
-//! | 4. RADIO_STATE | the radio is on; it is switched on |
-//! | 5. REGISTER_STATE | registered; asked again each second |
-//! | 6. PACKET_SERVICE | attached; it is attached |
-//! | 7. SIGNAL_STATE | any |
-//! | 8. CONNECT, for each session | active |
-//! | 9. IP_CONFIGURATION, for each session | addresses |
+//! | 2. DEVICE_CAPS | any answer with the capabilities |
+//! | 3. SUBSCRIBER_READY_STATUS | the SIM is usable; a locked SIM gets the PIN, once |
+//! | 4. RADIO_STATE | the radio is on; else it is switched on |
+//! | 5. REGISTER_STATE | registered; asked again every second |
+//! | 6. PACKET_SERVICE | attached; else the modem is told to attach |
+//! | 7. SIGNAL_STATE | any answer |
+//! | 8. CONNECT, for each session | the session is active |
+//! | 9. IP_CONFIGURATION, for each session | the addresses are known |
 //!
-//! A step that fails is tried again after a pause that grows. A PIN that was refused never is: three wrong ones
-//! lock the SIM.
+//! A failed step is repeated after a growing pause. A refused PIN is never repeated: three wrong ones lock the SIM.
 
 mod steps;
 
@@ -29,20 +28,20 @@ pub use super::state::{ModemState, SessionState, Step, Wanted};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
-/// Time for which an answer may take.
+/// Time limit for an answer.
 const DEADLINE: Nanos = Nanos::from_seconds(10);
-/// The same where the modem asks the network.
+/// Time limit for an answer if the modem asks the network.
 const NETWORK_DEADLINE: Nanos = Nanos::from_seconds(60);
-/// Time between two fragments of a message (MBIM 1.0, 9.5: at least 1250 ms).
+/// Time limit for the next fragment of a message (MBIM 1.0, 9.5: at least 1250 ms).
 const FRAGMENT_DEADLINE: Nanos = Nanos::from_millis(2500);
-/// Between two looks at what is not there yet.
+/// Interval of checks for a state that is not reached yet.
 const LOOK: Nanos = Nanos::from_seconds(1);
-/// Between two looks at the signal.
+/// Interval of signal checks.
 const SIGNAL: Nanos = Nanos::from_seconds(10);
-/// Pauses behind a failure: the first, and the longest.
+/// Pauses after a failure: the first, and the longest.
 const PAUSES: (Nanos, Nanos) = (Nanos::from_seconds(1), Nanos::from_seconds(30));
 
-/// A transaction that is under way.
+/// The current transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outstanding {
     transaction: u32,
@@ -54,7 +53,7 @@ struct Outstanding {
 #[derive(Debug)]
 pub struct Session {
     wanted: Wanted,
-    /// Bytes of a control transfer, at most.
+    /// Maximum bytes of a control transfer.
     limit: usize,
     state: ModemState,
     changed: bool,
@@ -63,16 +62,16 @@ pub struct Session {
     outgoing: VecDeque<Vec<u8>>,
     assembler: Assembler,
     fragment_end: Nanos,
-    /// Nothing is begun before that.
+    /// Earliest time of the next transaction.
     next: Nanos,
     pause: Nanos,
     pin_refused: bool,
-    /// True if the sessions are wanted.
+    /// True if the sessions are to be connected.
     connects: bool,
 }
 
 impl Session {
-    /// A dialogue over control transfers of at most `limit` bytes.
+    /// Creates a dialogue over control transfers of at most `limit` bytes.
     pub fn new(wanted: Wanted, limit: usize) -> Self {
         let session = |&(number, _): &(u8, Access)| SessionState { number, ..SessionState::default() };
         let sessions = wanted.sessions.iter().map(session).collect();
@@ -93,7 +92,7 @@ impl Session {
         }
     }
 
-    /// State of the modem.
+    /// Returns the state of the modem.
     pub const fn state(&self) -> &ModemState {
         &self.state
     }
@@ -103,12 +102,12 @@ impl Session {
         core::mem::replace(&mut self.changed, false)
     }
 
-    /// True if the state has changed since it was last taken.
+    /// True if the state has changed since the last `takes_change`.
     pub const fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// Wants the sessions, or wants them no more.
+    /// Sets if the sessions are to be connected.
     pub fn order(&mut self, connects: bool, now: Nanos) {
         self.connects = connects && !self.wanted.sessions.is_empty();
         (self.pin_refused, self.pause) = (false, PAUSES.0);
@@ -130,7 +129,7 @@ impl Session {
         self.enter(Step::Close);
     }
 
-    /// The next fragment to be sent at `now`, if any.
+    /// Returns the next fragment to send at `now`, if any.
     pub fn poll(&mut self, now: Nanos) -> Option<Vec<u8>> {
         self.watch(now);
         if self.outgoing.is_empty() && self.outstanding.is_none() && now >= self.next {
@@ -139,7 +138,7 @@ impl Session {
         self.outgoing.pop_front()
     }
 
-    /// Ends what takes too long.
+    /// Ends overdue transactions and fragments.
     fn watch(&mut self, now: Nanos) {
         if self.assembler.is_waiting() && now > self.fragment_end {
             self.assembler.clear();
@@ -154,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Begins the transaction of the step.
+    /// Starts the transaction of the step.
     fn begin(&mut self, now: Nanos) {
         if self.state.step == Step::Rest {
             self.state.step = Step::Signal;
@@ -169,7 +168,7 @@ impl Session {
         self.outstanding = Some(Outstanding { transaction: self.transaction, command, end: now + deadline });
     }
 
-    /// Takes the bytes of a control transfer into account.
+    /// Handles the bytes of a control transfer.
     pub fn received(&mut self, bytes: &[u8], now: Nanos) {
         self.fragment_end = now + FRAGMENT_DEADLINE;
         match self.assembler.take(bytes) {
@@ -179,7 +178,7 @@ impl Session {
         }
     }
 
-    /// A message cannot be understood: the function is told.
+    /// Reports an invalid message to the function.
     fn refuse(&mut self, fault: MessageFault) {
         self.state.refused += 1;
         self.changed = true;
@@ -204,7 +203,7 @@ impl Session {
             return self.function_error(error, transaction, now);
         }
         let Some(outstanding) = self.outstanding.filter(|one| one.transaction == transaction) else {
-            // An answer to what has been given up, or to nothing.
+            // An answer to an abandoned transaction, or to none.
             self.state.refused += 1;
             return;
         };
@@ -246,11 +245,11 @@ impl Session {
         self.outstanding = None;
         self.outgoing.clear();
         self.fail(format!("the modem reports: {}", error.name()), now);
-        // A function that was reset is opened anew.
+        // A function that was reset is opened again.
         self.enter(Step::Open);
     }
 
-    /// An answer has come.
+    /// Handles an answer.
     fn answered(&mut self, status: u32, information: &[u8], now: Nanos) {
         if status != 0 {
             return self.refused_by_modem(status, now);
@@ -261,7 +260,7 @@ impl Session {
         }
     }
 
-    /// The function tells a change by itself.
+    /// Handles an indication of the function.
     fn indicated(&mut self, id: u32, information: &[u8], now: Nanos) {
         let awaited = match id {
             command::SIGNAL_STATE => return self.state.signal = signal(information),
@@ -277,7 +276,7 @@ impl Session {
             }
             _ => return,
         };
-        // What the step waits for may be there.
+        // The step's condition may be fulfilled.
         if self.state.step == awaited && self.outstanding.is_none() {
             self.next = self.next.min(now);
         }
@@ -296,7 +295,7 @@ impl Session {
         }
     }
 
-    /// Notes a failure, and pauses.
+    /// Records a failure, and pauses.
     fn fail(&mut self, error: String, now: Nanos) {
         self.state.error = Some(error);
         self.next = now + self.pause;
@@ -306,7 +305,7 @@ impl Session {
 
     fn enter(&mut self, step: Step) {
         if step == Step::Open {
-            // Whatever was active ended with the function.
+            // Active sessions ended with the function.
             for session in &mut self.state.sessions {
                 (session.active, session.configuration) = (false, IpConfiguration::default());
             }

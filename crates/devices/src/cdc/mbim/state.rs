@@ -1,4 +1,4 @@
-//! State of a modem's session, for people and for the rest of the gateway.
+//! State of a modem's sessions, for operators and for the rest of the gateway.
 
 use super::service::{Access, DeviceCaps, IpConfiguration, PacketService, Radio, Ready, Registration};
 
@@ -17,33 +17,33 @@ pub enum Step {
     /// Opens the function.
     #[default]
     Open,
-    /// Asks for abilities.
+    /// Requests the capabilities.
     Caps,
-    /// Asks for the SIM.
+    /// Requests the state of the SIM.
     Ready,
     /// Enters the PIN.
     Pin,
-    /// Asks for the radio.
+    /// Requests the state of the radio.
     Radio,
     /// Switches the radio on.
     RadioOn,
-    /// Asks for the registration.
+    /// Requests the registration.
     Register,
-    /// Asks for the packet service.
+    /// Requests the state of the packet service.
     Packet,
     /// Attaches to the packet service.
     Attach,
-    /// Asks for the signal.
+    /// Requests the signal strength.
     Signal,
-    /// Activates the session of that place.
+    /// Activates the session at that index.
     Connect(usize),
-    /// Asks for the addresses of the session of that place.
+    /// Requests the addresses of the session at that index.
     Addresses(usize),
-    /// Deactivates the session of that place.
+    /// Deactivates the session at that index.
     Disconnect(usize),
-    /// Nothing is to be done but to look at the signal.
+    /// All done; only the signal is checked.
     Rest,
-    /// The PIN is missing or was refused; an order is needed.
+    /// The PIN is missing or was refused; an operator's order is needed.
     Halted,
     /// Closes the function.
     Close,
@@ -52,7 +52,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "opening",
@@ -87,11 +87,11 @@ pub struct SessionState {
 pub struct ModemState {
     /// Step of the dialogue.
     pub step: Step,
-    /// Abilities and identity.
+    /// Capabilities and identity.
     pub caps: Option<DeviceCaps>,
     /// State of the SIM.
     pub ready: Option<Ready>,
-    /// Attempts at the PIN that are left.
+    /// Number of PIN attempts left.
     pub pin_attempts: Option<u32>,
     /// Switches of the radio.
     pub radio: Option<Radio>,
@@ -101,29 +101,29 @@ pub struct ModemState {
     pub packet_service: Option<PacketService>,
     /// Strength of the signal in dBm.
     pub signal: Option<i16>,
-    /// Sessions that are wanted.
+    /// Wanted sessions.
     pub sessions: Vec<SessionState>,
-    /// The last failure, for people; `None` once all that is wanted is done.
+    /// The last failure, as text; `None` once all wanted sessions are connected.
     pub error: Option<String>,
-    /// Messages that came.
+    /// Number of received messages.
     pub messages: u64,
-    /// Messages that were refused.
+    /// Number of refused messages.
     pub refused: u64,
-    /// Errors that the function has told.
+    /// Number of errors that the function has reported.
     pub function_errors: u64,
     /// Transactions that were not answered in time.
     pub timeouts: u64,
 }
 
 impl ModemState {
-    /// True if all sessions that are wanted are active and have their addresses.
+    /// True if all wanted sessions are active.
     pub fn is_connected(&self) -> bool {
         self.step == Step::Rest
             && !self.sessions.is_empty()
             && self.sessions.iter().all(|session| session.active)
     }
 
-    /// True if packets of session 0, or of the only one, can be sent.
+    /// True if a session is active and has an address, so that packets can be sent.
     pub fn carries(&self) -> bool {
         self.sessions.iter().any(|session| session.active && !session.configuration.addresses.is_empty())
     }

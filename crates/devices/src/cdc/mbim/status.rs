@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Published status of a port.
 pub type PortStatus = crate::usb::PortStatus<ModemStatus>;
 
-/// Orders: none, to connect, to disconnect.
+/// Orders: none, connect, disconnect.
 const NONE: u8 = 0;
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 2;
@@ -26,11 +26,11 @@ pub struct ModemStatus {
 /// Properties and state of a modem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modem {
-    /// Vendor and product of the device.
+    /// Vendor ID and product ID of the device.
     pub identity: (u16, u16),
-    /// Its blocks; `None` before the port is open.
+    /// Its block parameters; `None` before the port is open.
     pub ntb: Option<Ntb>,
-    /// Longest IP packet that the port takes.
+    /// Maximum IP packet length of the port.
     pub mtu: u16,
     /// State of the dialogue.
     pub state: ModemState,
@@ -41,14 +41,14 @@ impl ModemStatus {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The modem.
+    /// Returns properties and state of the modem.
     pub fn modem(&self) -> Modem {
         self.lock().clone()
     }
 
-    /// Orders the modem to connect its sessions, or to disconnect them; it is done within a second.
+    /// Orders the modem to connect or disconnect its sessions; it starts within a second.
     pub fn order(&self, connects: bool) {
-        // Relaxed: an order that is seen later is carried out later.
+        // Relaxed: an order may be seen late.
         self.order.store(if connects { CONNECT } else { DISCONNECT }, Ordering::Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! The function on its bus: transfers in and out.
+//! The function on its bus: incoming and outgoing transfers.
 
 use super::{BULK_IN, BULK_OUT, Device, NOTIFY, QUEUE, packet_in};
 use crate::cdc::descriptor::Subclass;

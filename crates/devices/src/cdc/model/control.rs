@@ -1,4 +1,4 @@
-//! Endpoint 0: standard requests and those of the class.
+//! Endpoint 0: standard requests and class requests.
 
 use super::describe::{configuration, device, text};
 use super::{BULK_IN, BULK_OUT, Device, Fault, Violation};
@@ -14,7 +14,7 @@ use crate::usb::model::{
 };
 use crate::usb::{Setup, Status, Urb};
 
-/// Requests that a host need not make (NCM 1.0, table 6-2).
+/// Optional requests (NCM 1.0, table 6-2).
 const GET_NTB_FORMAT: u8 = 0x83;
 const GET_NTB_INPUT_SIZE: u8 = 0x85;
 
@@ -71,7 +71,7 @@ impl Device {
         }
     }
 
-    /// Selects an alternate setting of the data interface; the one without endpoints resets it.
+    /// Selects an alternate setting of the data interface; the setting without endpoints resets it.
     fn set_interface(&mut self, setting: u8) {
         self.setting = setting;
         (self.halted_in, self.halted_out) = (false, false);
@@ -92,7 +92,7 @@ impl Device {
         let known = self.options.capabilities;
         let is_ncm = self.options.subclass != Subclass::Ecm;
         let has = |capability: u8| is_ncm && known & capability != 0;
-        // What is negotiated is fixed while data flow (NCM 1.0, 7.2).
+        // Block parameters are fixed while data flows (NCM 1.0, 7.2).
         let is_early = self.setting == 0;
         let answer = match (setup.is_in(), setup.request) {
             (false, SET_PACKET_FILTER) if !is_ncm || has(capability::PACKET_FILTER) => {
@@ -127,9 +127,9 @@ impl Device {
         answer
     }
 
-    /// Control messages of MBIM.
+    /// Handles control messages of MBIM.
     fn message(&mut self, setup: Setup, data: &[u8]) -> Option<Vec<u8>> {
-        // The half of a function of two that is not chosen does not answer.
+        // The unselected half of a dual function does not answer.
         let answer = match (setup.is_in(), setup.request) {
             _ if self.half != self.data_setting() - 1 => None,
             (false, SEND_COMMAND) => {

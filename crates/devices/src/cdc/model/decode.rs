@@ -1,4 +1,5 @@
-//! Blocks from the host, read strictly: whatever the specification or the device's wishes forbid is noted.
+//! Strict parser of blocks from the host: every deviation from the specification or from the device's
+//! parameters is reported.
 
 use super::super::request::NtbParameters;
 use super::encode::crc;
@@ -8,25 +9,25 @@ use super::encode::crc;
 pub enum Violation {
     /// Signature or length of the header.
     Header,
-    /// Not the number behind the last one.
+    /// The sequence number is not the next one.
     Sequence,
-    /// Longer than the transfer, or than the device takes.
+    /// The block is longer than the transfer, or than the device accepts.
     BlockLength,
     /// Offset, signature or length of a table.
     Table,
     /// Offset or length of a datagram.
     Datagram,
-    /// The offset of a datagram is not what the device wants.
+    /// The offset of a datagram is not aligned as the device requires.
     Alignment,
-    /// More datagrams than the device takes.
+    /// More datagrams than the device accepts.
     TooMany,
     /// A wrong checksum.
     Crc,
-    /// No entry ends a table.
+    /// A table has no terminating entry.
     NoEnd,
-    /// A frame longer than the device takes.
+    /// A frame longer than the device accepts.
     DatagramLong,
-    /// A transfer of whole packets that nothing ends.
+    /// A transfer that ends with a full packet and is not terminated.
     NoShortPacket,
     /// A packet of a session that is not active.
     Session(u8),
@@ -34,20 +35,20 @@ pub enum Violation {
     Request(u8),
 }
 
-/// Shape of blocks from the host.
+/// Expected form of blocks from the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// Wishes of the device.
+    /// Parameters of the device.
     pub parameters: &'a NtbParameters,
     /// True for fields of 32 bits.
     pub wide: bool,
     /// True if frames have checksums.
     pub has_crc: bool,
-    /// True for IP packets of a session.
+    /// True if datagrams are IP packets of a session.
     pub is_mbim: bool,
 }
 
-/// Frames of a block, or packets and their session; `expected` is the number that it ought to have.
+/// Returns the frames of a block, or its session and packets; `expected` is the expected sequence number.
 ///
 /// # Errors
 /// The first [`Violation`].
@@ -120,7 +121,7 @@ fn datagram(
     &Expected { parameters, has_crc, is_mbim, .. }: &Expected<'_>,
 ) -> Result<Vec<u8>, Violation> {
     let whole = block.get(offset..offset + bytes).ok_or(Violation::Datagram)?;
-    // The remainder is that of what stands behind an Ethernet header.
+    // The remainder applies to the bytes after an Ethernet header.
     let header = if is_mbim { 0 } else { 14 };
     if offset < head || bytes < header.max(1) {
         return Err(Violation::Datagram);

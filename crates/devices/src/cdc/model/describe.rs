@@ -10,12 +10,12 @@ use crate::usb::descriptor::{
     ASSOCIATION, CLASS_INTERFACE, CONFIGURATION, DEVICE, DEVICE_BYTES, INTERFACE, endpoint, string,
 };
 
-/// Functional descriptor that begins the others (CDC 1.2, table 13).
+/// The functional descriptor that precedes the others (CDC 1.2, table 13).
 const HEADER_FUNCTIONAL: u8 = 0;
 /// Index of the string with the MAC address.
 const MAC_STRING: u8 = 4;
 
-/// Descriptor of the device.
+/// Returns the device descriptor.
 pub(super) fn device(options: &Options) -> [u8; DEVICE_BYTES] {
     let (vendor, product) = options.identity;
     let ([a, b], [c, d]) = (vendor.to_le_bytes(), product.to_le_bytes());
@@ -26,7 +26,7 @@ pub(super) fn device(options: &Options) -> [u8; DEVICE_BYTES] {
     [18, DEVICE, 0, version, 2, 0, 0, packet, a, b, c, d, 0, 1, 1, 2, 3, 1]
 }
 
-/// Descriptor of the configuration, with all that belongs to it.
+/// Returns the configuration descriptor, with all its descriptors.
 pub(super) fn configuration(options: &Options) -> Vec<u8> {
     let (subclass, protocol) = match options.subclass {
         Subclass::Mbim => (14, 2),
@@ -87,7 +87,7 @@ pub(super) fn configuration(options: &Options) -> Vec<u8> {
     bytes
 }
 
-/// A string, if there is one.
+/// Returns a string descriptor, if it exists.
 pub(super) fn text(options: &Options, index: u8) -> Option<Vec<u8>> {
     match index {
         0 => Some(string(None)),

@@ -1,13 +1,14 @@
-//! Blocks to the host, written by another way than the driver's: fields are patched in when they are known.
+//! Writer of blocks to the host, by another method than the driver's: fields are patched once their values
+//! are known.
 
-/// Shape of a block.
+/// Form of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// True for fields of 32 bits.
     pub wide: bool,
     /// True if datagrams have checksums.
     pub crc: bool,
-    /// Its number.
+    /// Sequence number.
     pub sequence: u16,
     /// Divisor of the offset of a datagram's payload.
     pub divisor: usize,
@@ -15,20 +16,20 @@ pub struct Style {
     pub remainder: usize,
     /// Alignment of tables.
     pub alignment: usize,
-    /// Datagrams of a table, at most; more begin another one.
+    /// Maximum number of datagrams of a table; the rest goes to another table.
     pub per_table: usize,
-    /// True if tables stand behind their datagrams.
+    /// True if tables follow their datagrams.
     pub table_at_end: bool,
-    /// True if the length in the header is left open.
+    /// True if the length in the header is 0.
     pub open_length: bool,
-    /// Entries without a datagram at the end of each table, one at least.
+    /// Number of empty entries at the end of each table, at least one.
     pub empty_entries: usize,
     /// Session of MBIM; `None` for Ethernet frames.
     pub session: Option<u8>,
 }
 
 impl Default for Style {
-    /// The usual one of Linux's gadget: 16 bits, one table.
+    /// Returns the usual form of Linux's gadget: 16 bits, one table.
     fn default() -> Self {
         Self {
             wide: false,
@@ -46,7 +47,7 @@ impl Default for Style {
     }
 }
 
-/// A block with these frames.
+/// Returns a block with these frames.
 pub fn encode(frames: &[Vec<u8>], style: &Style) -> Vec<u8> {
     let mut block = Vec::new();
     block.extend(if style.wide { *b"ncmh" } else { *b"NCMH" });
@@ -67,7 +68,8 @@ pub fn encode(frames: &[Vec<u8>], style: &Style) -> Vec<u8> {
     block
 }
 
-/// Adds a table with its datagrams, and lets the field at `link_at` point at it; returns the place of its own link.
+/// Adds a table with its datagrams, and links it from the field at `link_at`; returns the offset of its own
+/// link.
 fn add_table(block: &mut Vec<u8>, frames: &[Vec<u8>], style: &Style, link_at: usize) -> usize {
     let mut places = Vec::new();
     if style.table_at_end {
@@ -85,7 +87,7 @@ fn add_table(block: &mut Vec<u8>, frames: &[Vec<u8>], style: &Style, link_at: us
         block[table + 3] = b'1';
     }
     let (head, entry) = if style.wide { (16, 8) } else { (8, 4) };
-    // A table has an entry and one that ends it.
+    // A table has at least one entry and the terminating one.
     let entries = (frames.len() + style.empty_entries.max(1)).max(2);
     let bytes = head + entries * entry;
     block.extend(u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes());
@@ -101,7 +103,7 @@ fn add_table(block: &mut Vec<u8>, frames: &[Vec<u8>], style: &Style, link_at: us
     if style.wide { table + 8 } else { table + 6 }
 }
 
-/// Adds a datagram whose payload is aligned; returns its offset and length.
+/// Adds a datagram with aligned payload; returns its offset and length.
 fn add_datagram(block: &mut Vec<u8>, frame: &[u8], style: &Style) -> (usize, usize) {
     let header = if style.session.is_some() { 0 } else { 14 };
     while (block.len() + header) % style.divisor.max(1) != style.remainder {
@@ -115,7 +117,7 @@ fn add_datagram(block: &mut Vec<u8>, frame: &[u8], style: &Style) -> (usize, usi
     (offset, block.len() - offset)
 }
 
-/// CRC-32, bit by bit.
+/// Returns the CRC-32, computed bit by bit.
 pub(super) fn crc(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for &byte in bytes {

@@ -1,17 +1,17 @@
-//! Permanent faults of a broken function. Each of them is caught by the kernel's driver in a guest.
+//! Permanent faults of a broken function. The kernel's driver in a guest detects each of them.
 
 use super::{Device, FaultyDevice};
 use crate::cdc::Subclass;
 
-/// Transfers to the host of which one is lost.
+/// Number of transfers to the host of which one is lost.
 const LOST_EVERY: u64 = 50;
 
 impl Device {
-    /// A transfer to the host, as the device makes it; `None` when it loses it.
+    /// Returns a transfer to the host with the device's fault applied; `None` if it is lost.
     pub(super) fn spoil(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let Some(fault) = self.options.faulty.filter(|_| !bytes.is_empty()) else { return Some(bytes) };
         let is_ncm = self.options.subclass == Subclass::Ncm;
-        // Fields of a block of 16 bits: its table, and the entry of its first datagram.
+        // Fields of a 16-bit block: its table, and the entry of its first datagram.
         let half = |bytes: &[u8], at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let is_block = is_ncm && bytes.len() > 28;
         let table = if is_block { half(&bytes, 10) } else { 0 };

@@ -1,12 +1,12 @@
 //! A CDC network function in software: descriptors, requests, notifications, blocks.
 //!
-//! | file | what it imitates |
+//! | file | models |
 //! |---|---|
-//! | `encode` | blocks to the host, of any shape that the specification allows |
-//! | `decode` | blocks from the host; what is against the specification or the device's wishes is noted |
+//! | `encode` | blocks to the host, of any form that the specification allows |
+//! | `decode` | blocks from the host, with a list of deviations from the specification or the device's parameters |
 //! | `describe` | descriptors |
 //! | `control` | endpoint 0 |
-//! | `bus` | transfers in and out |
+//! | `bus` | incoming and outgoing transfers |
 //! | `options` `faulty` | properties, permanent faults |
 //!
 //! Neither `encode` nor `decode` uses code of the driver. [`Device`] has no clock and no threads.
@@ -29,13 +29,13 @@ use crate::usb::{Completion, Status, Urb};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
-/// Address of the endpoint of notifications.
+/// Address of the interrupt endpoint, for notifications.
 pub const NOTIFY: u8 = 0x82;
 /// Address of the bulk-in endpoint.
 pub const BULK_IN: u8 = 0x81;
 /// Address of the bulk-out endpoint.
 pub const BULK_OUT: u8 = 0x01;
-/// Frames that wait for the host at most; more are lost.
+/// Maximum number of frames that wait for the host; more are lost.
 const QUEUE: usize = 4096;
 
 /// One device.
@@ -45,7 +45,7 @@ pub struct Device {
     configured: bool,
     /// Alternate setting of the data interface.
     setting: u8,
-    /// True for 32 bits.
+    /// True for 32-bit fields.
     wide: bool,
     crc: bool,
     in_bytes: u32,
@@ -58,9 +58,9 @@ pub struct Device {
     receiving: VecDeque<Urb>,
     interrupts: VecDeque<Urb>,
     notifications: VecDeque<Vec<u8>>,
-    /// Notifications that the host has taken.
+    /// Number of notifications that the host has received.
     notified: u64,
-    /// Time at which they are repeated.
+    /// Time of their next repetition.
     repeats_at: Nanos,
     to_host: VecDeque<Vec<u8>>,
     to_wire: VecDeque<Vec<u8>>,
@@ -77,7 +77,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device that has just been plugged in.
+    /// Creates a device that has just been plugged in.
     pub fn new(options: Options) -> Self {
         Self {
             configured: false,
@@ -111,62 +111,63 @@ impl Device {
         }
     }
 
-    /// Properties of the function.
+    /// Returns the properties of the function.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The modem of an MBIM function.
+    /// Returns the modem of an MBIM function.
     pub fn modem(&mut self) -> &mut Modem {
         &mut self.modem
     }
 
-    /// Actions of the host against the specification or the device's wishes.
+    /// Returns the host's deviations from the specification or from the device's parameters.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Format, checksums, and bytes of a block to the host, as the host has set them.
+    /// Returns the values set by the host: true for 32-bit fields, true for checksums, and bytes of a block
+    /// to the host.
     pub fn negotiated(&self) -> (bool, bool, u32) {
         (self.wide, self.crc, self.in_bytes)
     }
 
-    /// The packet filter that the host has set.
+    /// Returns the packet filter set by the host.
     pub fn filter(&self) -> Option<u16> {
         self.filter
     }
 
-    /// Alternate setting of the data interface.
+    /// Returns the alternate setting of the data interface.
     pub fn setting(&self) -> u8 {
         self.setting
     }
 
-    /// Blocks, or frames of ECM, that came from the host.
+    /// Returns the number of blocks, or ECM frames, from the host.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Blocks, or frames of ECM, to the host.
+    /// Returns the number of blocks, or ECM frames, to the host.
     pub fn blocks_to_host(&self) -> u64 {
         self.blocks_to_host
     }
 
-    /// Notifications that the host has taken.
+    /// Returns the number of notifications that the host has received.
     pub fn notified(&self) -> u64 {
         self.notified
     }
 
-    /// Frames from the wire for which there was no room.
+    /// Returns the number of frames from the wire that found no room.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Lets the next transfers go wrong, one fault each.
+    /// Plans a fault for the next matching transfer.
     pub fn plan(&mut self, fault: Fault) {
         self.faults.push_back(fault);
     }
 
-    /// Sets the link, and tells the host.
+    /// Sets the link, and notifies the host.
     pub fn set_link(&mut self, up: bool) {
         self.link = up;
         self.notify();
@@ -185,19 +186,19 @@ impl Device {
         self.options.subclass == Subclass::Mbim
     }
 
-    /// Alternate setting of the data interface that has what the subclass needs.
+    /// Returns the alternate setting of the data interface for the subclass.
     fn data_setting(&self) -> u8 {
         if self.is_mbim() && self.options.modem.is_dual { 2 } else { 1 }
     }
 
-    /// Tells the host of answers that the modem has.
+    /// Announces the modem's answers to the host.
     fn announce(&mut self) {
         for _ in 0..self.modem.take_announced() {
             self.notifications.push_back(vec![0xa1, 1, 0, 0, 0, 0, 0, 0]);
         }
     }
 
-    /// Queues the notifications that say what the link is.
+    /// Queues the notifications of the link state.
     fn notify(&mut self) {
         if !self.has_data() || self.options.is_silent || self.is_mbim() {
             return;
@@ -234,7 +235,7 @@ impl Device {
         }
     }
 
-    /// Queues the notifications of the link again, if that is due and the host has taken the last ones.
+    /// Queues the notifications of the link again, if due and if the host has received the last ones.
     fn repeat(&mut self, now: Nanos) {
         let Some(interval) = self.options.repeats.filter(|_| now >= self.repeats_at) else { return };
         self.repeats_at = now + interval;
@@ -287,7 +288,7 @@ impl Device {
         self.finish(urb, Status::Done, claimed);
     }
 
-    /// Bytes of the next transfer to the host.
+    /// Returns the bytes of the next transfer to the host.
     fn next_transfer(&mut self, room: usize) -> Vec<u8> {
         if self.options.subclass == Subclass::Ecm {
             return self.to_host.pop_front().unwrap_or_default();
@@ -309,13 +310,13 @@ impl Device {
         }
         self.sequence = self.sequence.wrapping_add(1);
         if frames.is_empty() {
-            // Longer than a block, for ever.
+            // The frame would never fit a block.
             self.lost += u64::from(self.to_host.pop_front().is_some());
         }
         encode(&frames, &style)
     }
 
-    /// Block of the packets of one session.
+    /// Returns a block with the packets of one session.
     fn next_packets(&mut self, limit: usize, style: &mut Style) -> Vec<u8> {
         let mut packets: Vec<Vec<u8>> = Vec::new();
         while packets.len() < self.options.frames_per_block {
@@ -336,13 +337,13 @@ impl Device {
         self.sequence = self.sequence.wrapping_add(1);
         style.session = style.session.or(Some(0));
         if packets.is_empty() {
-            // Longer than a block, for ever.
+            // The packet would never fit a block.
             self.lost += u64::from(self.to_host.pop_front().is_some());
         }
         encode(&packets, style)
     }
 
-    /// Shape of its blocks, as it was negotiated.
+    /// Returns the negotiated form of blocks.
     fn style(&self) -> Style {
         let parameters = &self.options.parameters;
         Style {
@@ -356,7 +357,7 @@ impl Device {
         }
     }
 
-    /// Takes a bulk-out URB.
+    /// Handles a bulk-out URB.
     fn take(&mut self, urb: Urb) {
         if self.halted_out || self.take_fault(|fault| *fault == Fault::StallOut).is_some() {
             (self.halted_out, self.expected) = (true, None);
@@ -392,7 +393,7 @@ impl Device {
         }
     }
 
-    /// Status of the next transfer of `length` bytes from the host, and its bytes, if a fault ends it.
+    /// Returns status and bytes of the next transfer of `length` bytes from the host, if a fault ends it.
     fn ends_early(&mut self, length: usize) -> Option<(Status, usize)> {
         match self.take_fault(|fault| matches!(fault, Fault::ErrorOut(_) | Fault::ShortOut(_))) {
             Some(Fault::ErrorOut(bytes)) => Some((Status::Error, bytes.min(length))),
@@ -401,7 +402,7 @@ impl Device {
         }
     }
 
-    /// Passes a packet of a session on to the network.
+    /// Passes a packet of a session to the network.
     fn pass_packet(&mut self, session: u8, packet: &[u8]) {
         if packet.len() > usize::from(self.options.longest) {
             return self.violations.push(Violation::DatagramLong);
@@ -433,7 +434,7 @@ impl Device {
     }
 }
 
-/// Session and IP packet of a frame of the wire; `None` for one that is no IP packet of a session.
+/// Returns session and IP packet of a frame of the wire; `None` if it has no IP packet of a session.
 fn packet_in(frame: &[u8]) -> Option<(u8, &[u8])> {
     match frame.get(12..)? {
         [8, 0, packet @ ..] | [0x86, 0xdd, packet @ ..] => Some((0, packet)),

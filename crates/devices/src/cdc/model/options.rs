@@ -1,4 +1,4 @@
-//! Properties and faults of the imitated function.
+//! Properties and faults of the modelled function.
 
 use super::encode::Style;
 use crate::cdc::descriptor::{Subclass, capability};
@@ -7,36 +7,36 @@ use crate::cdc::request::NtbParameters;
 use crate::usb::Speed;
 use polder_datapath::units::Nanos;
 
-/// Properties of the imitated function.
+/// Properties of the modelled function.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its subclass.
+    /// Subclass.
     pub subclass: Subclass,
-    /// The bus it is on.
+    /// Speed of its bus.
     pub speed: Speed,
-    /// Vendor and product of the device.
+    /// Vendor ID and product ID of the device.
     pub identity: (u16, u16),
     /// The MAC address in its string.
     pub mac: [u8; 6],
-    /// Longest frame, Ethernet header included, FCS excluded.
+    /// Maximum frame length in bytes, Ethernet header included, FCS excluded.
     pub longest: u16,
-    /// Optional requests that it knows.
+    /// Optional requests that it supports.
     pub capabilities: u8,
-    /// Its wishes for blocks.
+    /// Its block parameters.
     pub parameters: NtbParameters,
-    /// Shape of the blocks that it makes.
+    /// Form of its blocks.
     pub style: Style,
-    /// Frames that it puts into a block at most.
+    /// Maximum number of frames that it puts into a block.
     pub frames_per_block: usize,
     /// True if it has a link from the start.
     pub link: bool,
-    /// Its speed in bits a second.
+    /// Link speed in bit/s.
     pub bits_per_second: u32,
-    /// True if the data of a notification come in a transfer of their own.
+    /// True if the data of a notification is sent in a separate transfer.
     pub splits_notifications: bool,
     /// True if it sends no notifications.
     pub is_silent: bool,
-    /// Interval at which it repeats them, if it does.
+    /// Interval at which notifications are repeated, if at all.
     pub repeats: Option<Nanos>,
     /// Modem of an MBIM function.
     pub modem: ModemOptions,
@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// NCM at high speed with blocks of 16 KiB, as the gadget of Linux has it.
+    /// Returns NCM at high speed with blocks of 16 KiB, like the gadget of Linux.
     fn default() -> Self {
         Self {
             subclass: Subclass::Ncm,
@@ -82,7 +82,7 @@ impl Default for Options {
 /// Fault that occurs once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The next transfer to the host has these bytes.
+    /// The next transfer to the host is replaced by these bytes.
     Replace(Vec<u8>),
     /// The next transfer to the host has this byte changed.
     Corrupt {
@@ -91,23 +91,23 @@ pub enum Fault {
         /// Its bits that change.
         bits: u8,
     },
-    /// The next transfer to the host is cut to this number of bytes.
+    /// The next transfer to the host is truncated to this number of bytes.
     Cut(usize),
-    /// The next transfer to the host says that it is longer than was asked for.
+    /// The next transfer to the host reports a length above the request.
     Oversized,
     /// The next transfer to the host ends with STALL.
     StallIn,
     /// The next transfer to the device ends with STALL.
     StallOut,
-    /// The next transfer to the device ends with an error of the bus, after so many bytes.
+    /// The next transfer to the device ends with a bus error after this number of bytes.
     ErrorOut(usize),
-    /// The next transfer to the device ends well, after so many bytes.
+    /// The next transfer to the device ends successfully after this number of bytes.
     ShortOut(usize),
     /// The next control request ends with STALL.
     StallControl,
-    /// The next answer to GET_NTB_PARAMETERS.
+    /// The next answer to GET_NTB_PARAMETERS is replaced by these bytes.
     Parameters(Vec<u8>),
-    /// The next notification has these bytes.
+    /// The next notification is replaced by these bytes.
     Notification(Vec<u8>),
 }
 
@@ -116,26 +116,26 @@ pub enum Fault {
 pub enum FaultyDevice {
     /// Blocks to the host have another signature.
     Signature,
-    /// Headers of blocks to the host name a place in front of their table.
+    /// Headers of blocks to the host point before their table.
     TablePlace,
     /// Tables of blocks to the host have another signature.
     TableSignature,
     /// The first datagram of a block to the host is a byte longer than its table says.
     ShortDatagram,
-    /// The first datagram of a block to the host begins two bytes in front of where its table says.
+    /// The first datagram of a block to the host starts two bytes before the offset in its table.
     LateDatagram,
     /// A byte of the first frame of a transfer to the host is changed.
     ChangedByte,
-    /// A transfer to the host is lost, time and again.
+    /// Every 50th transfer to the host is lost.
     LostTransfers,
-    /// Transfers to the host end a byte early.
+    /// Transfers to the host lack their last byte.
     CutTransfers,
     /// A byte of each frame from the host is changed.
     ChangedFrames,
-    /// The string with the MAC address has another one.
+    /// The string with the MAC address has a wrong one.
     OtherAddress,
-    /// Notifications say that there is no link.
+    /// Notifications report no link.
     NoConnection,
-    /// Notifications say half of the speed.
+    /// Notifications report half the speed.
     HalfSpeed,
 }

@@ -1,9 +1,8 @@
 //! NCM transfer blocks (NTB): many datagrams in one bulk transfer (NCM 1.0 errata 1, section 3).
 //!
-//! A header (NTH) points at a table (NDP) of offsets and lengths, and that one at the next table, if any.
-//! There are two widths of the fields, 16 and 32 bits.
-//! MBIM has the same blocks with other signatures in its tables, and IP packets in place of frames: nothing
-//! here looks into a datagram.
+//! A header (NTH) points to a table (NDP) of offsets and lengths, which points to the next table, if any. The
+//! fields have a width of 16 or 32 bits. MBIM has the same blocks with other signatures in its tables, and IP
+//! packets instead of frames: the code here never reads the content of a datagram.
 //!
 //! | field | NTB16 | NTB32 |
 //! |---|---|---|
@@ -18,9 +17,9 @@ mod write;
 pub use read::{Block, Cursor, Datagram, Fault};
 pub(crate) use write::{Packer, Shape};
 
-/// Bytes of a checksum behind a datagram.
+/// Bytes of a checksum after a datagram.
 pub const CRC_BYTES: usize = 4;
-/// Smallest alignment and divisor (NCM 1.0, table 6-3).
+/// Smallest valid alignment and divisor (NCM 1.0, table 6-3).
 pub const SMALLEST_ALIGNMENT: u16 = 4;
 
 /// Width of the fields.
@@ -34,7 +33,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ntb16 => "NTB16",
@@ -42,7 +41,7 @@ impl Format {
         }
     }
 
-    /// Signature of the header.
+    /// Returns the signature of the header.
     pub const fn signature(self) -> [u8; 4] {
         match self {
             Self::Ntb16 => *b"NCMH",
@@ -50,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Bytes of the header.
+    /// Returns the bytes of the header.
     pub const fn header_bytes(self) -> usize {
         match self {
             Self::Ntb16 => 12,
@@ -58,7 +57,7 @@ impl Format {
         }
     }
 
-    /// Bytes of a table in front of its entries.
+    /// Returns the bytes of a table before its entries.
     pub const fn table_bytes(self) -> usize {
         match self {
             Self::Ntb16 => 8,
@@ -66,7 +65,7 @@ impl Format {
         }
     }
 
-    /// Bytes of an entry: offset and length.
+    /// Returns the bytes of an entry: offset and length.
     pub const fn entry_bytes(self) -> usize {
         match self {
             Self::Ntb16 => 4,
@@ -74,7 +73,7 @@ impl Format {
         }
     }
 
-    /// Largest block.
+    /// Returns the maximum block size in bytes.
     pub const fn largest(self) -> usize {
         match self {
             Self::Ntb16 => u16::MAX as usize,
@@ -82,7 +81,7 @@ impl Format {
         }
     }
 
-    /// The field at `at`, which must be within `bytes`.
+    /// Returns the field at `at`; `None` if it is outside `bytes`.
     fn field(self, bytes: &[u8], at: usize) -> Option<usize> {
         match self {
             Self::Ntb16 => bytes.get(at..)?.first_chunk().map(|word| usize::from(u16::from_le_bytes(*word))),
@@ -94,13 +93,13 @@ impl Format {
 /// Signatures of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signatures {
-    /// Ethernet frames, as they are or with a checksum behind (NCM 1.0, table 3-3).
+    /// Ethernet frames, without or with a checksum (NCM 1.0, table 3-3).
     Ncm,
-    /// IP packets of a session, or bytes of a device service (MBIM 1.0, 7).
+    /// IP packets of a session, or data of a device service (MBIM 1.0, 7).
     Mbim,
 }
 
-/// Datagrams of a table.
+/// Kind of a table's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Channel {
     /// Ethernet frames.
@@ -108,12 +107,13 @@ pub enum Channel {
     Frames,
     /// IP packets of the session with that number.
     Session(u8),
-    /// Bytes of the device service stream with that number.
+    /// Data of the device service stream with that number.
     Stream(u8),
 }
 
 impl Signatures {
-    /// Meaning of a table's signature, and true if its datagrams have checksums; `None` for one that is unknown.
+    /// Returns the kind of a table's datagrams by its signature, and true if they have checksums; `None` for
+    /// an unknown signature.
     pub fn read(self, format: Format, signature: [u8; 4]) -> Option<(Channel, bool)> {
         let known = |name: &[u8; 3]| {
             let name = match format {
@@ -133,7 +133,7 @@ impl Signatures {
 }
 
 impl Channel {
-    /// Signature of a table with such datagrams.
+    /// Returns the signature of a table with such datagrams.
     pub fn signature(self, format: Format, has_crc: bool) -> [u8; 4] {
         let [a, b, c, last] = match self {
             Self::Frames => [b'N', b'C', b'M', if has_crc { b'1' } else { b'0' }],
@@ -148,7 +148,7 @@ impl Channel {
     }
 }
 
-/// CRC-32 of IEEE 802.3 over the pieces of a datagram.
+/// Returns the CRC-32 of IEEE 802.3 over the pieces of a datagram.
 pub fn crc<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
     let step = |crc: u32, byte: &u8| {
         let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();

@@ -1,15 +1,15 @@
-//! Datagrams of a received block.
+//! Parser of a received block.
 //!
-//! A device may write anything into a block, so every offset and length is checked where it is used, and
-//! reading ends: tables are counted, and the datagrams of a block have at most the bytes of the block, so
-//! that neither a loop of tables nor entries that overlap give more than was received.
+//! A block may contain any bytes, so every offset and length is checked before use, and parsing ends: the
+//! tables are counted, and a block's datagrams have at most the bytes of the block, so neither a loop of
+//! tables nor overlapping entries yield more than was received.
 
 use super::{CRC_BYTES, Channel, Format, Signatures, crc};
 
-/// Most tables of a block; Linux looks at fewer. More are a loop.
+/// Maximum number of tables of a block; more are taken for a loop.
 const MOST_TABLES: u8 = 64;
 
-/// Reason why the rest of a block is not read.
+/// Reason why the rest of a block is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
     /// Shorter than its header, or with another signature or header length.
@@ -24,10 +24,10 @@ pub enum Fault {
     /// A table with another signature.
     #[error("a table with an unknown signature")]
     TableSignature,
-    /// A table whose length cannot be.
+    /// A table with an invalid length.
     #[error("a table of an impossible length")]
     TableLength,
-    /// Tables that point at each other.
+    /// Tables in a loop.
     #[error("tables in a loop")]
     TableLoop,
     /// A datagram outside of the block.
@@ -42,7 +42,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::Header,
         Self::BlockLength,
@@ -55,7 +55,7 @@ impl Fault {
         Self::Overlap,
     ];
 
-    /// The name in tables.
+    /// Returns the name for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Header => "header",
@@ -74,28 +74,28 @@ impl Fault {
 /// A datagram in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Its bytes, without checksum.
+    /// Its bytes, without the checksum.
     pub bytes: &'a [u8],
-    /// True if it has a checksum that does not fit.
+    /// True if its checksum is wrong.
     pub is_damaged: bool,
     /// Kind of its table.
     pub channel: Channel,
 }
 
-/// Blocks of one device.
+/// Parser of one device's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Width of the fields.
     pub format: Format,
     /// Signatures of tables.
     pub signatures: Signatures,
-    /// The shortest datagram, without checksum.
+    /// Minimum length of a datagram, without checksum.
     pub shortest: usize,
 }
 
-/// A place in a block: at an entry of a table, or at the end.
+/// A position in a block: at an entry of a table, or at the end.
 ///
-/// It holds no bytes, so that a transfer can be left in the middle and taken up later.
+/// It holds no bytes, so parsing can pause within a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     state: State,
@@ -127,12 +127,13 @@ impl Cursor {
         matches!(self.state, State::End)
     }
 
-    /// Goes to the end of a transfer.
+    /// Moves to the end of a transfer.
     pub(crate) const fn finish(&mut self) {
         self.state = State::End;
     }
 
-    /// Bytes of `transfer` that belong to no datagram so far: what is lost when it cannot be read further.
+    /// Returns the number of bytes of `transfer` that belong to no datagram so far: those lost if parsing
+    /// stops.
     pub const fn left(&self, transfer: &[u8]) -> usize {
         match self.state {
             State::Start => transfer.len(),
@@ -142,10 +143,10 @@ impl Cursor {
 }
 
 impl Block {
-    /// The next datagram of `transfer`; `None` at its end.
+    /// Returns the next datagram of `transfer`; `None` at its end.
     ///
     /// # Errors
-    /// [`Fault`]: what remains of the block cannot be understood, and the cursor is at its end.
+    /// [`Fault`]: the rest of the block is invalid, and the cursor is at its end.
     pub fn next<'a>(&self, cursor: &mut Cursor, transfer: &'a [u8]) -> Option<Result<Datagram<'a>, Fault>> {
         if transfer.is_empty() {
             return None;
@@ -176,7 +177,7 @@ impl Block {
         Ok(None)
     }
 
-    /// Reads the header.
+    /// Parses the header.
     fn begin(&self, cursor: &mut Cursor, transfer: &[u8]) -> Result<(), Fault> {
         let format = self.format;
         let header = transfer.get(..format.header_bytes()).ok_or(Fault::Header)?;
@@ -199,7 +200,7 @@ impl Block {
         self.table(cursor, &transfer[..cursor.block], index)
     }
 
-    /// Begins the table at `index`.
+    /// Starts the table at `index`.
     fn table(&self, cursor: &mut Cursor, block: &[u8], index: usize) -> Result<(), Fault> {
         let format = self.format;
         cursor.tables += 1;
@@ -214,7 +215,7 @@ impl Block {
         let signature = [head[0], head[1], head[2], head[3]];
         let (channel, has_crc) = self.signatures.read(format, signature).ok_or(Fault::TableSignature)?;
         let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
-        // An entry and the one that ends the table.
+        // One entry and the terminating one.
         if length < format.table_bytes() + 2 * format.entry_bytes() || length > rest.len() {
             return Err(Fault::TableLength);
         }
@@ -228,7 +229,7 @@ impl Block {
         Ok(())
     }
 
-    /// Offset and length of the entry at `at`; `None` at the end of its table.
+    /// Returns offset and length of the entry at `at`; `None` at the end of its table.
     fn entry(&self, block: &[u8], at: usize, end: usize) -> Option<(usize, usize)> {
         let entry = block.get(at..end)?;
         let offset = self.format.field(entry, 0)?;

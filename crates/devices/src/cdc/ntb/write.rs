@@ -1,7 +1,7 @@
-//! Datagrams to be sent, packed into a block.
+//! Packer of datagrams into a block.
 //!
-//! The lengths of a block's datagrams are known before the first byte is written, so that the table stands
-//! right behind the header, with as many entries as there are, and everything is written from front to back.
+//! The lengths of a block's datagrams are known before the first byte is written, so the table directly
+//! follows the header, with the exact number of entries, and all bytes are written from front to back.
 
 use super::{CRC_BYTES, Channel, Format, crc};
 use crate::usb::UrbBuffer;
@@ -9,10 +9,10 @@ use crate::usb::function::Plan;
 use core::ops::Range;
 use polder_buffers::Packet;
 
-/// Bytes of padding that are written at a time.
+/// Padding bytes, written up to 64 at a time.
 const ZEROS: [u8; 64] = [0; 64];
 
-/// Shape of the blocks that a device wants.
+/// Block parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) format: Format,
@@ -20,17 +20,18 @@ pub(crate) struct Shape {
     /// Offsets of datagrams are `remainder` modulo `divisor`.
     pub(crate) divisor: usize,
     pub(crate) remainder: usize,
-    /// Offset of the table is a multiple of it.
+    /// The offset of the table is a multiple of this.
     pub(crate) alignment: usize,
-    /// Most datagrams of a block.
+    /// Maximum number of datagrams of a block.
     pub(crate) most_datagrams: usize,
-    /// Most bytes of a block; one of that many ends its transfer without a short packet.
+    /// Maximum bytes of a block; a block of that size ends its transfer without a short packet.
     pub(crate) largest: usize,
-    /// Bytes of a packet of the endpoint.
+    /// Packet size of the endpoint.
     pub(crate) packet: usize,
-    /// True if a transfer of whole packets is ended by one without data, and not by a byte of padding.
+    /// True if a transfer that ends with a full packet is terminated by a zero-length packet instead of a
+    /// byte of padding.
     pub(crate) zero_packet: bool,
-    /// True if the table stands behind the datagrams.
+    /// True if the table follows the datagrams.
     pub(crate) table_at_end: bool,
 }
 
@@ -51,7 +52,7 @@ impl Default for Shape {
     }
 }
 
-/// Writes blocks of one device.
+/// Packer of one device's blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     shape: Shape,
@@ -78,22 +79,22 @@ impl Packer {
         &self.shape
     }
 
-    /// Datagrams that a block of `bytes` can hold, at most.
+    /// Returns the maximum number of datagrams in a block of `bytes`.
     pub(crate) fn most_datagrams(&self, bytes: usize, shortest: usize) -> usize {
         let Shape { format, most_datagrams, .. } = self.shape;
         most_datagrams.min(bytes / (shortest + format.entry_bytes())).max(1)
     }
 
-    /// Sets the kind of the datagrams of the next block.
+    /// Sets the kind of the next block's datagrams.
     pub(crate) const fn set_channel(&mut self, channel: Channel) {
         self.channel = channel;
     }
 
-    /// Takes as many datagrams as a block of `limit` bytes holds.
+    /// Plans a block of at most `limit` bytes with as many datagrams as fit.
     pub(crate) fn plan(&mut self, lengths: impl Iterator<Item = usize>, limit: usize) -> Plan {
         let Shape { has_crc, largest, packet, zero_packet, .. } = self.shape;
         let check = if has_crc { CRC_BYTES } else { 0 };
-        // A smaller block than the largest needs room for the byte that makes its last packet short.
+        // A block below the maximum needs room for the byte that makes its last packet short.
         let is_short = limit < largest;
         let limit = if is_short && limit.is_multiple_of(packet) { limit - 1 } else { limit.min(largest) };
         self.lengths.clear();
@@ -115,13 +116,14 @@ impl Packer {
         Plan { packets: self.lengths.len(), bytes: self.bytes }
     }
 
-    /// Bytes of a block of `count` datagrams, of which the last has `last` bytes and the others `in_front`.
+    /// Returns the bytes of a block of `count` datagrams; the last has `last` bytes, the others `in_front` in
+    /// total.
     fn block_bytes(&self, count: usize, in_front: usize, last: usize) -> usize {
         let end = self.first(count) + in_front + last;
         if self.shape.table_at_end { self.table_behind(end) + self.table_bytes(count) } else { end }
     }
 
-    /// Bytes of a table with `count` datagrams and the entry that ends it.
+    /// Returns the bytes of a table with `count` datagrams and the terminating entry.
     const fn table_bytes(&self, count: usize) -> usize {
         self.shape.format.table_bytes() + (count + 1) * self.shape.format.entry_bytes()
     }
@@ -130,7 +132,7 @@ impl Packer {
         end.next_multiple_of(self.shape.alignment)
     }
 
-    /// Offset of the first datagram of `count`.
+    /// Returns the offset of the first of `count` datagrams.
     fn first(&self, count: usize) -> usize {
         let Shape { format, divisor, remainder, .. } = self.shape;
         let from = if self.shape.table_at_end {
@@ -142,7 +144,7 @@ impl Packer {
         if over == 0 { from } else { from + divisor - over }
     }
 
-    /// Writes the header of the planned block, and its table if that stands in front.
+    /// Writes the header of the planned block, and its table if that comes first.
     pub(crate) fn begin(&mut self, buffer: &mut UrbBuffer) -> usize {
         let Shape { format, table_at_end, .. } = self.shape;
         let end = self.datagrams_end();
@@ -160,7 +162,7 @@ impl Packer {
         used
     }
 
-    /// Offset of the end of the last datagram.
+    /// Returns the offset of the end of the last datagram.
     fn datagrams_end(&self) -> usize {
         let divisor = self.shape.divisor;
         let count = self.lengths.len();
@@ -169,7 +171,7 @@ impl Packer {
         self.first(count) + in_front + last
     }
 
-    /// Writes that part of a packet as a datagram behind the `used` bytes of the block.
+    /// Appends a part of a packet as a datagram to the `used` bytes of the block.
     pub(crate) fn push(
         &self,
         packet: &Packet,
@@ -185,7 +187,7 @@ impl Packer {
         if has_crc { buffer.write(used, &crc(pieces(packet, part)).to_le_bytes()) } else { used }
     }
 
-    /// Writes the table if it stands behind the datagrams, and the padding.
+    /// Writes the table if it follows the datagrams, and the padding.
     pub(crate) fn end(&self, buffer: &mut UrbBuffer, mut used: usize) -> usize {
         if self.shape.table_at_end {
             let table = self.table_behind(used);
@@ -194,7 +196,7 @@ impl Packer {
         pad(buffer, used, self.bytes)
     }
 
-    /// Writes the table at `table`, behind the `used` bytes of the block.
+    /// Writes the table at offset `table`, after the `used` bytes of the block.
     fn table(&self, buffer: &mut UrbBuffer, used: usize, table: usize) -> usize {
         let Shape { format, has_crc, divisor, .. } = self.shape;
         let count = self.lengths.len();
@@ -202,7 +204,7 @@ impl Packer {
         let mut used = pad(buffer, used, table);
         used = buffer.write(used, &signature);
         used = buffer.write(used, &narrow(self.table_bytes(count)));
-        // No next table, and what is reserved.
+        // No next table; reserved fields.
         used = pad(buffer, used, table + format.table_bytes());
         let mut offset = self.first(count);
         for &length in &self.lengths {
@@ -221,7 +223,7 @@ impl Packer {
     }
 }
 
-/// Bytes of a part of a packet, piece by piece.
+/// Returns the bytes of a part of a packet, piece by piece.
 fn pieces(packet: &Packet, part: Range<usize>) -> impl Iterator<Item = &[u8]> {
     let (mut skipped, mut left) = (part.start, part.len());
     packet.segments().map(move |segment| {

@@ -9,18 +9,18 @@ pub struct FaultyDevice {
     pub bad_eeprom: bool,
     /// The EEPROM has no address.
     pub no_address: bool,
-    /// The EEPROM never answers.
+    /// The EEPROM does not answer.
     pub silent_eeprom: bool,
-    /// No PHY answers.
+    /// The PHY does not answer.
     pub no_phy: bool,
-    /// Accesses to the PHY never end.
+    /// Accesses to the PHY never complete.
     pub silent_phy: bool,
 }
 
-/// Deviation of the model from the manual, one at a time: a judge of the model has to find each.
+/// Deviation of the model from the manual, one at a time: a judge of the model has to detect each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// The EEPROM's serial port gives the bytes of a word in the wrong order.
+    /// The EEPROM's serial port returns the bytes of a word in the wrong order.
     SwapsEeprom,
     /// The last byte of each received frame is changed.
     ChangesByte,
@@ -28,19 +28,19 @@ pub enum Mutant {
     PassesChecksums,
     /// Every frame passes the filter.
     AcceptsAll,
-    /// A descriptor's tag is left out.
+    /// The tag of a descriptor is not inserted.
     LeavesTagOut,
-    /// A transport checksum is left as the driver wrote it.
+    /// The transport checksum is not computed.
     LeavesChecksum,
     /// All segments of a packet have the sequence number of the first.
     KeepsSequence,
-    /// Bytes of sent frames are counted without their FCS.
+    /// FCS bytes of sent frames are not counted.
     CountsShort,
     /// Missed frames are not counted.
     ForgetsMissed,
     /// The throttle delays nothing.
     IgnoresThrottle,
-    /// A change of the link is no cause of an interrupt.
+    /// A link change raises no interrupt.
     HidesLink,
 }
 
@@ -51,8 +51,8 @@ pub enum Fault {
     Length(u16),
     /// Its last descriptor has these error bits.
     Errors(u8),
-    /// Its last descriptor has these status bits, in place of its own.
+    /// Its last descriptor has these status bits instead of its own.
     Status(u8),
-    /// The address in its last descriptor is written over.
+    /// The address in its last descriptor is overwritten.
     ForeignBuffer(u64),
 }

@@ -1,4 +1,4 @@
-//! Frames to try a port with: plain ones, and TCP and UDP packets.
+//! Frames to test a port: plain ones, and TCP and UDP packets.
 
 use polder_buffers::{ChecksumState, Packet, Segmentation, SegmentationKind};
 use polder_datapath::segment::Measure;
@@ -29,7 +29,7 @@ pub const KINDS: [Kind; 4] = [
 ];
 
 impl Kind {
-    /// Place of the transport header.
+    /// Returns the offset of the transport header.
     pub fn transport(self) -> usize {
         ETHERNET + if self.is_ipv6 { Ipv6::HEADER_BYTES } else { Ipv4::HEADER_BYTES }
     }
@@ -38,7 +38,7 @@ impl Kind {
         if self.protocol == IpProtocol::TCP { Tcp::HEADER_BYTES } else { Udp::HEADER_BYTES }
     }
 
-    /// Place of the checksum in the transport header.
+    /// Returns the offset of the checksum in the transport header.
     pub fn field(self) -> u16 {
         if self.protocol == IpProtocol::TCP { Tcp::CHECKSUM_OFFSET } else { Udp::CHECKSUM_OFFSET }
     }
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// A frame of `length` bytes, unlike those of other lengths and numbers.
+/// Returns a frame of `length` bytes, different for each length and number.
 pub fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend(number.to_be_bytes());
@@ -62,10 +62,10 @@ pub fn frame(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// A complete frame with `payload` bytes.
+/// Returns a complete frame with `payload` bytes.
 ///
 /// # Panics
-/// When the packet would be longer than 65 535 bytes.
+/// If the packet would be longer than 65 535 bytes.
 pub fn complete(kind: Kind, payload: usize) -> Vec<u8> {
     let transport = kind.transport();
     let mut frame = frame(7, transport + kind.header() + payload);
@@ -108,10 +108,10 @@ pub fn complete(kind: Kind, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// Leaves only the pseudo-header's sum in the checksum of a packet made of [`complete`].
+/// Replaces the checksum of a packet made of [`complete`] by the pseudo-header's sum.
 ///
 /// # Panics
-/// When the packet is shorter than its headers.
+/// If the packet is shorter than its headers.
 pub fn make_partial(packet: &mut Packet, kind: Kind) {
     let start = kind.transport();
     let length = u32::from(word(packet.len() - start));
@@ -123,7 +123,7 @@ pub fn make_partial(packet: &mut Packet, kind: Kind) {
     packet.checksum_offset = kind.field();
 }
 
-/// Makes a TCP packet one that is to be cut.
+/// Makes a TCP packet a super-packet.
 ///
 /// # Panics
 /// As [`make_partial`].

@@ -1,19 +1,18 @@
-//! The controller as a model: what the silicon does, as far as a driver can see it.
+//! A model of the controller: the silicon's behaviour as far as a driver can see it.
 //!
-//! | file | what it imitates |
+//! | file | models |
 //! |---|---|
 //! | `registers` | the register file and its side effects, EEPROM, PHY |
 //! | `serial` | the EEPROM's serial port |
-//! | `receive` | the way of a frame from the wire into memory |
-//! | `transmit` | the way of descriptors from memory to the wire, checksums and segments |
-//! | `space` | memory under the device's own addresses |
-//! | `faulty` | what a broken device does |
-//! | [`frames`] | frames to try a port with |
+//! | `receive` | the path of a frame from the wire to memory |
+//! | `transmit` | the path of descriptors from memory to the wire, checksums and segments |
+//! | `space` | memory at the device's own addresses |
+//! | `faulty` | behaviour of a broken device |
+//! | [`frames`] | frames to test a port |
 //!
-//! A [`Nic`] is one device without a clock and without threads. It takes part in every access: what a driver asks
-//! for is done before the access returns, unless [`Nic::hold_write_backs`] or [`Nic::hold_sending`] keep it. A reset
-//! resets, and leaves garbage where the manual calls registers undefined. The PCI side is an address space of which
-//! no address is a pointer.
+//! A [`Nic`] is one device without clock and threads. Each access of a driver takes effect before it returns,
+//! unless [`Nic::hold_write_backs`] or [`Nic::hold_sending`] delay the effect. A reset leaves random values in
+//! registers that the manual calls undefined. The PCI side is an address space whose addresses are no pointers.
 
 pub mod frames;
 
@@ -58,9 +57,9 @@ struct State {
     /// Frames in the packet buffer.
     fifo: VecDeque<Vec<u8>>,
     fifo_bytes: usize,
-    /// Frames that have left.
+    /// Frames that were sent.
     sent: VecDeque<Vec<u8>>,
-    /// Bytes of a packet of which not all descriptors have been read, and its context.
+    /// Bytes of a packet whose descriptors have not all been read, and its context.
     sending: Vec<u8>,
     context: Context,
     faults: VecDeque<Fault>,
@@ -72,13 +71,13 @@ struct State {
     masked: bool,
     now: Nanos,
     interrupted: Nanos,
-    /// Accesses to memory that nobody has.
+    /// Number of accesses to unmapped memory.
     dma_faults: u64,
-    /// The device as the driver has stopped, or reset it.
+    /// Number of times that the driver has reset the device.
     resets: u64,
 }
 
-/// A device, and ways to it: the wire on one side, the seams of a driver on the other.
+/// A device with both its interfaces: the wire, and the driver's interfaces.
 #[derive(Clone)]
 pub struct Nic(Arc<Shared>);
 
@@ -94,10 +93,10 @@ impl core::fmt::Debug for Nic {
 }
 
 impl Nic {
-    /// A device that has just been powered on, with a link.
+    /// Creates a device that has just been powered on, with a link.
     ///
     /// # Errors
-    /// Error of the system when there is no event to be had.
+    /// Error of the system if there is no event descriptor.
     pub fn new(options: Options) -> Result<Self, Errno> {
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let state = State {
@@ -124,7 +123,7 @@ impl Nic {
         Ok(Self(Arc::new(Shared { state: Mutex::new(state), event })))
     }
 
-    /// The way of a driver to it.
+    /// Returns a driver's access to the device.
     pub fn device(&self) -> Device {
         let seam = Arc::new(self.clone());
         Device { registers: seam.clone(), dma: seam.clone(), interrupt: seam }
@@ -134,7 +133,7 @@ impl Nic {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the device, then lets it interrupt.
+    /// Runs `action` on the device, then raises an interrupt if due.
     fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = action(&mut state);
@@ -149,7 +148,7 @@ impl Nic {
         debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
     }
 
-    /// Puts a frame without FCS on the wire; `false` when the device is gone.
+    /// Puts a frame without FCS on the wire; returns `false` if the device is gone.
     pub fn inject(&self, frame: &[u8]) -> bool {
         self.with(|state| {
             if state.plugged {
@@ -159,7 +158,7 @@ impl Nic {
         })
     }
 
-    /// Takes the next frame that has left, without its FCS.
+    /// Takes the next sent frame, without its FCS.
     pub fn extract(&self) -> Option<Vec<u8>> {
         self.lock().sent.pop_front()
     }
@@ -173,39 +172,39 @@ impl Nic {
         });
     }
 
-    /// Takes the device away: every register reads as ones.
+    /// Unplugs the device: every register reads as all ones.
     pub fn unplug(&self) {
         self.lock().plugged = false;
         self.ring();
     }
 
-    /// Lets the interrupt come without a cause, as on a line that is shared.
+    /// Raises an interrupt without a cause, as on a shared line.
     pub fn interrupt_for_nothing(&self) {
         self.lock().masked = true;
         self.ring();
     }
 
-    /// Gives the device the memory of a machine, in place of all that it had.
+    /// Replaces the device's memory by that of a machine.
     pub fn attach(&self, memory: Vec<Window>) {
         self.lock().space = Space::of(memory);
     }
 
-    /// True if a cause is pending that may interrupt: the level of the interrupt line, throttle aside.
+    /// True if an unmasked cause is pending: the level of the interrupt line, without the throttle.
     pub fn is_asserted(&self) -> bool {
         self.lock().is_asserted()
     }
 
-    /// Lets the device deviate from the manual, or not.
+    /// Sets the device's deviation from the manual.
     pub fn mutate(&self, mutant: Option<Mutant>) {
         self.lock().options.mutant = mutant;
     }
 
-    /// Lets the next frames go wrong, one fault each.
+    /// Plans a fault for the next frame.
     pub fn plan(&self, fault: Fault) {
         self.lock().faults.push_back(fault);
     }
 
-    /// Keeps descriptors from being written back, or lets those that were kept go in their order.
+    /// Delays the write-back of descriptors, or does the delayed ones in order.
     pub fn hold_write_backs(&self, holds: bool) {
         self.with(|state| {
             state.holds_write_backs = holds;
@@ -214,7 +213,7 @@ impl Nic {
         });
     }
 
-    /// Writes one descriptor back that was kept, `choice` modulo their number; `false` when there is none.
+    /// Writes back one delayed descriptor, `choice` modulo their number; returns `false` if there is none.
     pub fn release_write_back(&self, choice: usize) -> bool {
         self.with(|state| {
             if state.late.is_empty() {
@@ -226,7 +225,7 @@ impl Nic {
         })
     }
 
-    /// Keeps the device from sending, or lets it go on.
+    /// Stops the device from sending, or lets it continue.
     pub fn hold_sending(&self, holds: bool) {
         self.with(|state| {
             state.holds_sending = holds;
@@ -234,29 +233,29 @@ impl Nic {
         });
     }
 
-    /// Lets time pass, for throttled interrupts.
+    /// Advances the time, for throttled interrupts.
     pub fn advance(&self, time: Nanos) {
         self.with(|state| state.now = state.now + time);
     }
 
-    /// Value of a register, without the effects of reading it.
+    /// Returns the value of a register, without the side effects of a read.
     pub fn peek(&self, register: Register<Plain>) -> u32 {
         self.lock().registers.get(register.offset)
     }
 
-    /// Accesses of the device to memory that nobody has given it.
+    /// Returns the number of the device's accesses to unmapped memory.
     pub fn dma_faults(&self) -> u64 {
         self.lock().dma_faults
     }
 
-    /// Times that the device was reset.
+    /// Returns the number of resets of the device.
     pub fn resets(&self) -> u64 {
         self.lock().resets
     }
 }
 
 impl State {
-    /// Notes causes of an interrupt.
+    /// Raises interrupt causes.
     fn cause(&mut self, causes: u32) {
         let all = self.registers.get(ICR.offset) | causes;
         self.registers.set(ICR.offset, all);
@@ -266,7 +265,7 @@ impl State {
         self.registers.get(ICR.offset) & self.registers.get(IMS.offset) != 0
     }
 
-    /// True if the interrupt comes now; it masks itself then.
+    /// True if the interrupt occurs; it then masks itself.
     fn interrupts(&mut self) -> bool {
         if !self.is_asserted() || self.masked || !self.plugged {
             return false;
@@ -280,7 +279,7 @@ impl State {
         true
     }
 
-    /// Writes a descriptor back, or keeps it for later.
+    /// Writes a descriptor back, or delays that.
     fn report(&mut self, late: WriteBack) {
         if self.holds_write_backs { self.late.push(late) } else { self.write_back(late) }
     }
@@ -329,13 +328,13 @@ impl Registers for Nic {
             {
                 state.reset();
             }
-            // Whatever was written: there may be descriptors now, or leave to use them.
+            // Any write may have added descriptors or enabled their use.
             state.fill();
             state.send();
         });
     }
 
-    /// Time passes in no time.
+    /// Advances the virtual time.
     fn pause(&self, time: Nanos) {
         self.advance(time);
     }

@@ -1,4 +1,4 @@
-//! The way of a frame from the wire into memory: filter, packet buffer, descriptors.
+//! The path of a frame from the wire to memory: filter, packet buffer, descriptors.
 
 use super::super::desc::{RxWord, rx_error, rx_status};
 use super::super::init::hash;
@@ -12,15 +12,15 @@ use polder_datapath::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Pseudo, Tcp, Udp}
 
 /// Bytes of the FCS.
 const FCS: usize = 4;
-/// Longest frame of a device that accepts no long ones, FCS included; and of one that does.
+/// Maximum frame length, FCS included, of a device that accepts no long frames; and of one that does.
 const SHORT: usize = 1522;
 const LONG: usize = 16_384;
-/// Ends of a frame's addresses, and of its type.
+/// End offsets of a frame's addresses, and of its EtherType.
 const ADDRESS_BYTES: usize = 12;
 const ETHERNET: usize = 14;
 
 impl State {
-    /// A frame has come by the wire.
+    /// Handles a frame from the wire.
     pub(super) fn receive(&mut self, frame: &[u8]) {
         if !self.link || !self.is_set(RCTL, rctl::ENABLE) || !self.passes(frame) {
             return;
@@ -43,20 +43,20 @@ impl State {
         self.registers.count(Statistic::NoDescriptor, u64::from(!self.fifo.is_empty()));
     }
 
-    /// True if the filters let a frame pass.
+    /// True if a frame passes the filters.
     fn passes(&self, frame: &[u8]) -> bool {
         let is_whole = frame.len() >= ADDRESS_BYTES;
         is_whole && (self.is(Mutant::AcceptsAll) || self.accepts(frame) && self.is_member(frame))
     }
 
-    /// True for a frame without a tag, and for one of a VLAN that the driver wants (8254x SDM, 13.5.4).
+    /// True for a frame without a tag, and for a frame of an enabled VLAN (8254x SDM, 13.5.4).
     fn is_member(&self, frame: &[u8]) -> bool {
         let Some(tag) = self.tag(frame).filter(|_| self.is_set(RCTL, rctl::VLAN_FILTER)) else { return true };
         let word = self.registers.get(VFTA.behind(u32::from(tag >> 5 & 0x7f)).offset);
         word >> (tag & 31) & 1 != 0
     }
 
-    /// The tag of a frame that has one of the driver's type.
+    /// Returns the tag of a frame, if it has the driver's tag type.
     fn tag(&self, frame: &[u8]) -> Option<u16> {
         let kind = u16::try_from(self.registers.get(VET.offset)).ok()?.to_be_bytes();
         let is_tagged = frame.get(ADDRESS_BYTES..ETHERNET)? == kind;
@@ -64,7 +64,7 @@ impl State {
         is_tagged.then_some(u16::from_be_bytes(tag))
     }
 
-    /// True if the filter of addresses lets a frame pass (8254x SDM, 3.2.2).
+    /// True if a frame passes the address filter (8254x SDM, 3.2.2).
     fn accepts(&self, frame: &[u8]) -> bool {
         let Some(&mac) = frame.first_chunk::<6>() else { return false };
         if mac == [0xff; 6] {
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Moves frames from the packet buffer into memory, as long as there are descriptors.
+    /// Moves frames from the packet buffer to memory while there are descriptors.
     pub(super) fn fill(&mut self) {
         while self.is_set(RCTL, rctl::ENABLE)
             && let Some(frame) = self.fifo.front()
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Size of a receive buffer, as the driver has set it.
+    /// Returns the receive buffer size set by the driver, in bytes.
     fn buffer_bytes(&self) -> usize {
         let control = self.registers.get(RCTL.offset);
         let bytes = 2048 >> ((control & rctl::SIZE) >> RCTL_SIZE_SHIFT);
@@ -183,14 +183,14 @@ impl State {
         }
     }
 
-    /// Takes the tag out of a frame, if the driver wants that.
+    /// Removes the tag of a frame, if the driver has enabled that.
     fn take_tag(&self, frame: &mut Vec<u8>) -> Option<u16> {
         let tag = self.tag(frame).filter(|_| self.is_set(CTRL, ctrl::VLAN_MODE))?;
         frame.drain(ADDRESS_BYTES..ETHERNET + 2);
         Some(tag)
     }
 
-    /// Status and error bits by a frame's checksums.
+    /// Returns status and error bits for a frame's checksums.
     fn checksums(&self, frame: &[u8]) -> (u8, u8) {
         let control = self.registers.get(RXCSUM.offset);
         let Some(checked) = check(frame) else { return (rx_status::NO_CHECKSUM, 0) };
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// Checksums of a frame, where it has them: `true` for one that is right.
+/// Results for a frame's checksums: `true` for a right one, `None` for a missing one.
 struct Checked {
     ip: Option<bool>,
     transport: Option<bool>,

@@ -1,4 +1,4 @@
-//! The register file and its side effects, with the EEPROM and the PHY behind it.
+//! The register file and its side effects, with EEPROM and PHY.
 
 use super::super::regs::{
     ADDRESSES, CTRL, EECD, EEPROM_SUM, EEPROM_WORDS, EERD, EERD_ADDRESS_SHIFT, EERD_DATA_SHIFT, ICR, ICS,
@@ -9,7 +9,7 @@ use super::super::statistics::Statistic;
 use super::serial::SerialPort;
 use super::{Mutant, Options};
 
-/// Bytes of registers that are imitated.
+/// Bytes of modelled registers.
 const BYTES: u32 = 0x6000;
 /// First and last statistic.
 const STATISTICS: core::ops::RangeInclusive<u32> = 0x4000..=0x40fc;
@@ -25,10 +25,10 @@ const PHY_ABILITIES: u16 = 0x7949;
 const PHY_LINK: u16 = 0x0024;
 /// The same in the PHY's own register: 1 Gbit/s, full duplex, resolved, up.
 const PHY_SPECIFIC_LINK: u16 = 0xac00;
-/// Both receivers work, and the partner has full duplex at 1 Gbit/s.
+/// State of the partner: both receivers work, full duplex at 1 Gbit/s.
 const PARTNER_1000: u16 = 0x7800;
 
-/// All registers, and what they lead to.
+/// All registers, and the devices behind them.
 #[derive(Debug)]
 pub(super) struct RegisterFile {
     words: Box<[u32]>,
@@ -38,7 +38,7 @@ pub(super) struct RegisterFile {
 }
 
 impl RegisterFile {
-    /// The state after power-on.
+    /// Creates the state after power-on.
     pub(super) fn new(options: &Options) -> Self {
         let mut file = Self {
             words: Box::default(),
@@ -51,7 +51,7 @@ impl RegisterFile {
         file
     }
 
-    /// The state after a reset: what the manual calls undefined is garbage, another one each time.
+    /// Sets the state after a reset: undefined registers get random values, different each time.
     pub(super) fn reset(&mut self, options: &Options, number: u64) {
         let mut garbage = fastrand::Rng::with_seed(number);
         self.words = vec![0; BYTES as usize / 4].into_boxed_slice();
@@ -65,7 +65,7 @@ impl RegisterFile {
         self.set(CTRL.offset, if options.faulty.never_resets { ctrl::RESET } else { 0 });
     }
 
-    /// Value of a register, as it is stored.
+    /// Returns the stored value of a register.
     pub(super) fn get(&self, offset: u32) -> u32 {
         self.words.get(offset as usize / 4).copied().unwrap_or(0)
     }
@@ -76,7 +76,7 @@ impl RegisterFile {
         }
     }
 
-    /// Lets the link come up, at 1 Gbit/s, or go.
+    /// Sets the link up, at 1 Gbit/s, or down.
     pub(super) fn set_link(&mut self, up: bool) {
         let link = if up { status::FULL_DUPLEX | status::LINK_UP | 2 << SPEED_SHIFT } else { 0 };
         self.set(STATUS.offset, link);
@@ -86,7 +86,7 @@ impl RegisterFile {
         self.phy[phy::STATUS_1000 as usize] = if up { PARTNER_1000 } else { 0 };
     }
 
-    /// Value that a driver reads, with the effects of reading.
+    /// Returns the value that a driver reads, with the side effects of the read.
     pub(super) fn read(&mut self, offset: u32, options: &Options) -> u32 {
         let value = self.get(offset);
         let is_low_half =
@@ -106,7 +106,7 @@ impl RegisterFile {
         value
     }
 
-    /// Takes a value that a driver writes, with the effects on registers alone.
+    /// Handles a write by the driver, with the side effects on registers only.
     pub(super) fn write(&mut self, offset: u32, value: u32, options: &Options) {
         if offset == ICS.offset {
             self.set(ICR.offset, self.get(ICR.offset) | value);
@@ -159,14 +159,14 @@ impl RegisterFile {
 
     fn write_phy(&mut self, register: usize, value: u16) {
         match u32::try_from(register) {
-            // The state is not the driver's to write.
+            // The driver cannot write the state.
             Ok(phy::STATUS | phy::SPECIFIC_STATUS | phy::STATUS_1000) => {}
             Ok(phy::CONTROL) => self.phy[register] = value & !(phy::RESET | phy::RESTART),
             _ => self.phy[register] = value,
         }
     }
 
-    /// Adds to a statistic; one of 32 bits stops at its greatest value.
+    /// Adds to a statistic; a 32-bit statistic stops at its maximum.
     pub(super) fn count(&mut self, statistic: Statistic, amount: u64) {
         let offset = statistic.register().offset;
         let low = u64::from(self.get(offset));

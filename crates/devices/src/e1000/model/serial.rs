@@ -1,11 +1,11 @@
 //! The EEPROM's serial port: a driver clocks a command in and a word out, bit by bit.
 //!
-//! Source: 8254x SDM, 13.4.3 (the port), 5.3 (the EEPROM); Microwire, as 93C46 has it: a start bit, two bits of the
-//! operation, six of the address, a word of 16 bits, each taken or given at the rising edge of the clock.
+//! Source: 8254x SDM, 13.4.3 (the port), 5.3 (the EEPROM); Microwire as in 93C46: a start bit, two bits of
+//! the operation, six of the address, a word of 16 bits, each transferred at the rising edge of the clock.
 
 use super::super::regs::{EEPROM_WORDS, eecd};
 
-/// Bits of a command, and of the address in it.
+/// Bits of a command, and of its address.
 const COMMAND_BITS: u32 = 9;
 const ADDRESS_BITS: u32 = 6;
 /// Start bit and operation of a read.
@@ -16,17 +16,18 @@ const WORD_BITS: u32 = 16;
 /// State of the port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SerialPort {
-    /// Value that was written last.
+    /// Last written value.
     control: u32,
     /// Bits of the command, and number of clocks since its start bit.
     command: u32,
     clocks: u32,
-    /// Bit that the EEPROM gives.
+    /// Output bit of the EEPROM.
     output: bool,
 }
 
 impl SerialPort {
-    /// Takes the port's register; returns what a driver reads from it. `silent` is a port that is never granted.
+    /// Handles a write of the port's register; returns the value that a driver then reads. A `silent` port is
+    /// never granted.
     pub(super) fn write(&mut self, value: u32, words: &[u16; EEPROM_WORDS as usize], silent: bool) -> u32 {
         let rises = value & !self.control & eecd::CLOCK != 0;
         self.control = value;
@@ -43,7 +44,7 @@ impl SerialPort {
 
     fn clock(&mut self, input: bool, words: &[u16; EEPROM_WORDS as usize]) {
         if self.clocks == 0 && !input {
-            // A command begins with a one.
+            // A command starts with a one.
             return;
         }
         self.clocks = self.clocks.saturating_add(1);

@@ -6,19 +6,19 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Address of the first piece for descriptors.
+/// Address of the first memory for descriptors.
 const COHERENT: u64 = 0x1000_0000;
-/// Address of the packet memory: above 4 GiB, so that the upper halves of addresses count.
+/// Address of the packet memory: above 4 GiB, so that the upper halves of addresses are used.
 const PACKETS: u64 = 0x2_4000_0000;
 
-/// Piece of memory at an address of the device.
+/// Part of a memory at a device address.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// Address of its first byte.
     pub address: u64,
-    /// The memory that it is a piece of.
+    /// The memory.
     pub memory: Arc<SharedMemory>,
-    /// Place of its first byte in the memory.
+    /// Offset of its first byte in the memory.
     pub first: usize,
     /// Its length in bytes.
     pub bytes: usize,
@@ -31,7 +31,7 @@ impl Window {
     }
 }
 
-/// Memory that the device reaches.
+/// Memory that the device can access.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     windows: Vec<Window>,
@@ -50,17 +50,17 @@ impl Space {
         Coherent::new(memory, 0, bytes.next_multiple_of(8), address).ok_or(Errno::INVAL)
     }
 
-    /// The packet memory, by a mapping of the device's own.
+    /// Maps the packet memory, by a separate mapping.
     pub(super) fn map(&mut self, region: &Region) -> Result<u64, Errno> {
         let file = region.file(Class::Data).try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         let memory = SharedMemory::of_file(file, region.mapped_bytes())?;
-        // There is one at a time: that of a port that was closed is gone.
+        // There is one at a time: that of a closed port is gone.
         self.windows.retain(|window| window.address < PACKETS);
         self.windows.push(Window::whole(PACKETS, Arc::new(memory)));
         Ok(PACKETS)
     }
 
-    /// The memory at an address, and the place in it, if `length` bytes are there.
+    /// Returns the memory at an address, and the offset in it, if `length` bytes are mapped.
     fn find(&self, address: u64, length: usize) -> Option<(&SharedMemory, usize)> {
         self.windows.iter().find_map(|window| {
             let inside = usize::try_from(address.checked_sub(window.address)?).ok()?;
@@ -71,14 +71,14 @@ impl Space {
         })
     }
 
-    /// Reads bytes; `None` where there is no memory.
+    /// Reads bytes; `None` if the address is unmapped.
     pub(super) fn read(&self, address: u64, length: usize) -> Option<Vec<u8>> {
         let (memory, place) = self.find(address, length)?;
-        // Relaxed: the doorbell's access has ordered what the driver wrote.
+        // Relaxed: the doorbell's access has ordered the driver's writes.
         Some(memory.bytes()[place..place + length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect())
     }
 
-    /// Writes bytes; `false` where there is no memory.
+    /// Writes bytes; returns `false` if the address is unmapped.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let Some((memory, place)) = self.find(address, bytes.len()) else { return false };
         for (to, &from) in memory.bytes()[place..].iter().zip(bytes) {
@@ -96,7 +96,7 @@ impl Space {
         Some([word(0), word(1)])
     }
 
-    /// Writes a word, behind all that was written before.
+    /// Writes a word, ordered after all earlier writes.
     pub(super) fn store(&self, address: u64, word: u64) -> bool {
         let Some((memory, place)) = self.find(address, 8) else { return false };
         // Release pairs with the driver's Acquire load of a descriptor's second word.

@@ -1,4 +1,4 @@
-//! The way of descriptors from memory to the wire: data gathered, checksums put in, segments cut.
+//! The path of descriptors from memory to the wire: gathering data, inserting checksums, segmentation.
 
 use super::super::desc::{
     Context, TX_DATA, TX_DONE, TX_INSERT_IP, TX_INSERT_TRANSPORT, TX_LEGACY_LENGTH, TX_LENGTH, TX_TYPE,
@@ -11,15 +11,15 @@ use polder_datapath::wire::Checksum;
 
 /// Bytes of the FCS.
 const FCS: usize = 4;
-/// Shortest frame without it.
+/// Minimum frame length without the FCS.
 const SHORTEST: usize = 60;
-/// Bytes of a frame's addresses, behind which a tag stands.
+/// Bytes of a frame's addresses, which precede a tag.
 const ADDRESS_BYTES: usize = 12;
-/// Flags of TCP that only the last segment has: FIN and PSH.
+/// TCP flags that only the last segment has: FIN and PSH.
 const LAST_FLAGS: u8 = 0x09;
 
 impl State {
-    /// Sends what the driver has given.
+    /// Sends the packets of the driver's descriptors.
     pub(super) fn send(&mut self) {
         while self.is_set(TCTL, tctl::ENABLE) && !self.holds_sending && self.link {
             let total = self.registers.get(TDLEN.offset) / 16;
@@ -55,20 +55,20 @@ impl State {
         match self.space.read(address, length) {
             Some(bytes) => self.sending.extend(bytes),
             None => {
-                // As on a bus without an answer: something is sent.
+                // Like a bus without an answer: other bytes are sent.
                 self.dma_faults += 1;
                 self.sending.extend(vec![0; length]);
             }
         }
         if word & tx_command::END != 0 {
             let packet = core::mem::take(&mut self.sending);
-            // The options are of data descriptors alone, the tag of both kinds.
+            // The options exist in data descriptors only, the tag in both kinds.
             let legacy = word & !(tx_command::SEGMENT | TX_INSERT_IP | TX_INSERT_TRANSPORT);
             self.leave(packet, if is_extended { word } else { legacy });
         }
     }
 
-    /// A packet is complete.
+    /// Sends a complete packet.
     fn leave(&mut self, mut packet: Vec<u8>, mut word: u64) {
         let context = self.context;
         word &= if self.is(Mutant::LeavesChecksum) { !TX_INSERT_TRANSPORT } else { !0 };
@@ -80,7 +80,7 @@ impl State {
         self.put_on_wire(packet, word);
     }
 
-    /// Cuts a packet into segments (8254x SDM, 3.5).
+    /// Segments a packet (8254x SDM, 3.5).
     fn cut(&mut self, packet: &[u8], word: u64, context: Context) {
         let headers = usize::from(context.headers);
         let Some((head, payload)) = packet.split_at_checked(headers) else { return };
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Puts the tag in that a descriptor asks for (8254x SDM, 9.2).
+    /// Inserts the tag that a descriptor requests (8254x SDM, 9.2).
     fn put_tag(&self, frame: &mut Vec<u8>, word: u64) {
         let is_asked = word & tx_command::VLAN != 0 && self.is_set(CTRL, ctrl::VLAN_MODE);
         let kind = u16::try_from(self.registers.get(VET.offset)).unwrap_or(0).to_be_bytes();
@@ -152,14 +152,14 @@ impl State {
     }
 }
 
-/// Adds to a field of 16 bits, which a driver has set to zero or to a start.
+/// Adds to a 16-bit field, which a driver has set to zero or to a start value.
 fn add_16(bytes: &mut [u8], at: usize, amount: u16) {
     let Some(field) = bytes.get_mut(at..at + 2) else { return };
     let sum = u16::from_be_bytes([field[0], field[1]]).wrapping_add(amount);
     field.copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Puts the checksums in that a descriptor asks for; `length` is the transport's, where the device adds it.
+/// Inserts the checksums that a descriptor requests; `length` is added to the transport checksum.
 fn put_checksums(frame: &mut [u8], word: u64, context: Context, length: u16) {
     if word & TX_INSERT_IP != 0 {
         let (start, end) = (usize::from(context.ip_start), usize::from(context.ip_end) + 1);

@@ -1,4 +1,4 @@
-//! Mode of receiving, and the end of it.
+//! Receive mode, and closing of the receiver.
 
 use super::E1000Rx;
 use crate::e1000::regs::{IMC, RCTL};
@@ -7,7 +7,7 @@ use polder_buffers::Packet;
 use polder_datapath::port::{Drive, Driven, RxControl};
 
 impl RxControl for E1000Rx {
-    /// Interrupts are off except while the worker sleeps, so that a polled queue needs nothing more.
+    /// Interrupts are enabled only while the worker sleeps, so a polled queue needs no setting.
     fn set_mode(&mut self, drive: Drive) -> Driven {
         match drive {
             Drive::Interrupts(least) => self.throttle.set_floor(least),
@@ -16,7 +16,7 @@ impl RxControl for E1000Rx {
         Driven::Yes
     }
 
-    /// Frames for which none is posted die in the device.
+    /// Without posted buffers the device drops frames.
     fn set_posted_limit(&mut self, frames: u32) {
         self.posting.set_consumers(frames);
     }

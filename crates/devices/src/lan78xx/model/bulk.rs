@@ -1,9 +1,9 @@
 //! FIFOs, bulk URBs, and the time that the bus takes.
 //!
-//! Received frames wait in a FIFO of 12 KiB until the bus has moved them into a URB; when no URB is
-//! there, the FIFO fills, and what finds no room is lost. A URB ends when the next frame would exceed
-//! the burst cap or the URB, or when nothing more comes. Frames to be sent move from URBs into a FIFO
-//! of the same size, as the wire makes room.
+//! Received frames wait in a FIFO of 12 KiB until the bus has moved them into a URB; without a URB the FIFO
+//! fills, and frames without room are lost. A URB ends if the next frame would exceed the burst cap or the
+//! URB, or if no more frames arrive. Frames to send move from URBs into a FIFO of the same size, as the wire
+//! makes room.
 
 use super::mac::SHORTEST;
 use super::offload::prepare;
@@ -17,27 +17,27 @@ use std::collections::VecDeque;
 
 /// Bytes of each FIFO.
 pub(super) const FIFO_BYTES: usize = 12 * 1024;
-/// A unit of [`BULK_IN_DLY`]: a cycle of 60 MHz, in picoseconds.
+/// Unit of [`BULK_IN_DLY`]: a cycle of 60 MHz, in picoseconds.
 const DELAY_UNIT_PICOS: u64 = 16_667;
-/// Buffers of frames that are kept for use again.
+/// Number of frame buffers that are kept for reuse.
 const SPARES: usize = 64;
 
 /// Speed of the bus, and pacing of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Bytes that the bus moves in a second, in each direction; 0 for any number at once.
+    /// Bytes per second of the bus in each direction; 0 for no limit.
     pub bus_bytes_per_second: u64,
     /// Time of each transfer besides its bytes.
     pub transfer: Nanos,
-    /// True if frames take their time on the wire. Then short packets also wait as long as
-    /// [`BULK_IN_DLY`] says.
+    /// True if frames take their transmission time on the wire. Short packets then also wait for the time in
+    /// [`BULK_IN_DLY`].
     pub paced: bool,
 }
 
 impl Timing {
-    /// A bus as measured with real hosts, and a wire at the speed of the link.
+    /// Returns the timing of a bus as measured with real hosts, and of a wire at the speed of the link.
     pub const fn real(speed: Speed) -> Self {
-        // Of 5 Gbit/s coding and protocol leave some 400 MB/s, of 480 Mbit/s some 40 MB/s.
+        // Coding and protocol leave about 400 MB/s of 5 Gbit/s, and about 40 MB/s of 480 Mbit/s.
         let bus_bytes_per_second = match speed {
             Speed::High => 40_000_000,
             Speed::Super => 400_000_000,
@@ -62,9 +62,9 @@ pub(super) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Bulk {
-    /// Bulk-in URBs, the first one being filled.
+    /// Bulk-in URBs; the first is being filled.
     pub(super) receiving: VecDeque<Urb>,
-    /// Bulk-out URBs, the first one being emptied.
+    /// Bulk-out URBs; the first is being emptied.
     pub(super) sending: VecDeque<Urb>,
     receive: VecDeque<Entry>,
     pub(super) receive_used: usize,
@@ -72,15 +72,16 @@ pub(super) struct Bulk {
     transmit_used: usize,
     /// Bytes in the URB that is being filled.
     filled: usize,
-    /// Time at which its first frame was put in.
+    /// Time at which its first frame was added.
     filling_since: Nanos,
     /// Position in the URB that is being emptied.
     emptied: TxCursor,
-    /// Bytes after which that URB ends, and how, if a fault wants it.
+    /// Bytes after which a fault ends that URB, and its status.
     ends_early: Option<(usize, Status)>,
     in_free_at: Nanos,
     out_free_at: Nanos,
-    /// Frames of a transfer whose end the adapter has not seen: it had whole packets, and none without data.
+    /// Frames of a transfer whose end the adapter has not seen: it ended with a full packet and was not
+    /// terminated.
     unended: Vec<Vec<u8>>,
     /// Endpoints that answer STALL until they are cleared.
     pub(super) halted_in: bool,
@@ -89,7 +90,7 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// Takes a bulk-in URB. The bus cannot have begun before there was one.
+    /// Adds a bulk-in URB. The bus starts at the earliest now.
     pub(super) fn offer(&mut self, urb: Urb, now: Nanos) {
         if self.receiving.is_empty() {
             self.in_free_at = self.in_free_at.max(now);
@@ -97,7 +98,7 @@ impl Bulk {
         self.receiving.push_back(urb);
     }
 
-    /// Takes a bulk-out URB.
+    /// Adds a bulk-out URB.
     pub(super) fn bring(&mut self, urb: Urb, now: Nanos) {
         if self.sending.is_empty() {
             self.out_free_at = self.out_free_at.max(now);
@@ -142,7 +143,7 @@ impl Bulk {
         self.transmit_used = 0;
     }
 
-    /// The URB at place `at` of its queue is gone.
+    /// Handles the removal of the URB at index `at` of its queue.
     pub(super) fn forget(&mut self, endpoint: u8, at: usize) {
         if at == 0 && endpoint & 0x80 != 0 {
             self.filled = 0;
@@ -151,12 +152,12 @@ impl Bulk {
         }
     }
 
-    /// Bytes of the URB at place `at` that have been moved; the others have not begun.
+    /// Returns the bytes moved so far of the URB at index `at`; only the first has any.
     pub(super) fn moved(&self, endpoint: u8, at: usize) -> usize {
         if at == 0 && endpoint & 0x80 == 0 { self.emptied.position() } else { 0 }
     }
 
-    /// An empty buffer for a frame.
+    /// Returns an empty buffer for a frame.
     pub(super) fn spare(&mut self) -> Vec<u8> {
         self.spares.pop().unwrap_or_default()
     }
@@ -184,7 +185,7 @@ impl Adapter {
         self.watch_level();
     }
 
-    /// Moves one frame, or ends a URB; `false` when neither can be done.
+    /// Moves one frame, or ends a URB; returns `false` if neither is possible.
     fn fill_one(&mut self) -> bool {
         let Some(urb) = self.bulk.receiving.front() else { return false };
         let limit = self.transfer_limit().min(urb.length);
@@ -237,7 +238,7 @@ impl Adapter {
         self.bulk.keep(entry.bytes);
     }
 
-    /// Most bytes of a transfer.
+    /// Returns the maximum bytes of a transfer.
     fn transfer_limit(&self) -> usize {
         if self.registers.get(USB_CFG0) & usb_cfg0::BURST_CAP_ON == 0 {
             return usize::MAX;
@@ -252,7 +253,7 @@ impl Adapter {
         Nanos(u64::from(self.registers.get(BULK_IN_DLY) & 0xffff) * DELAY_UNIT_PICOS / 1000)
     }
 
-    /// Ends the URB that is being filled, as it should, or as a fault wants it.
+    /// Ends the URB that is being filled, normally or by a fault.
     fn end_transfer(&mut self) {
         let actual = core::mem::take(&mut self.bulk.filled);
         let Some(mut urb) = self.bulk.receiving.pop_front() else { return };
@@ -295,7 +296,7 @@ impl Adapter {
         while !self.bulk.halted_out && self.empty_one() {}
     }
 
-    /// Moves one frame, or ends a URB; `false` when neither can be done.
+    /// Moves one frame, or ends a URB; returns `false` if neither is possible.
     fn empty_one(&mut self) -> bool {
         if self.bulk.sending.is_empty() {
             return false;
@@ -325,7 +326,7 @@ impl Adapter {
         self.accept(frames, cursor)
     }
 
-    /// Bytes after which the URB that is being emptied ends, if a fault wants it.
+    /// Returns the bytes after which a fault ends the URB that is being emptied.
     fn ends_early(&mut self) -> Option<(usize, Status)> {
         if self.bulk.emptied == TxCursor::default() && self.bulk.ends_early.is_none() {
             let is_here = |fault: &Fault| matches!(fault, Fault::ShortOut(_) | Fault::ErrorOut(_));
@@ -341,7 +342,7 @@ impl Adapter {
     fn accept(&mut self, frames: Vec<Vec<u8>>, cursor: TxCursor) -> bool {
         let room = |frame: &Vec<u8>| TX_COMMAND_BYTES + frame.len().next_multiple_of(4);
         let needed = frames.iter().map(room).sum::<usize>();
-        // Segments of one frame may need more than all the room there is; they flow through.
+        // Segments of one frame may need more room than the FIFO has; they flow through.
         if self.bulk.transmit_used + needed.min(FIFO_BYTES) > FIFO_BYTES {
             return false;
         }
@@ -372,7 +373,7 @@ impl Adapter {
         true
     }
 
-    /// Time of the next event of the bus.
+    /// Returns the time of the next event of the bus.
     pub(super) fn bulk_event(&self) -> Option<Nanos> {
         let urb = self.bulk.receiving.front();
         let receive = urb.and_then(|_| {

@@ -20,7 +20,7 @@ impl Adapter {
         } else {
             self.standard(urb.setup)
         };
-        // What the request has ended may be reported again.
+        // Causes that the request has ended may be reported again.
         self.reported &= self.causes();
         if self.take_fault(|fault| matches!(fault, Fault::StallControl)).is_some() {
             return self.finish(urb, Status::Stall, 0);
@@ -97,7 +97,7 @@ impl Adapter {
         Some(bytes)
     }
 
-    /// Asserted interrupt causes.
+    /// Returns the asserted interrupt causes.
     fn causes(&self) -> u32 {
         self.registers.get(INT_STS) | if self.phy.interrupt() { int_sts::PHY } else { 0 }
     }
@@ -105,7 +105,7 @@ impl Adapter {
     /// Reports new interrupt causes, once for each assertion.
     pub(super) fn report_interrupts(&mut self) {
         let wanted = self.causes() & self.registers.get(INT_EP_CTL);
-        // What is no longer asserted may be reported again.
+        // Causes that are not asserted may be reported again.
         self.reported &= wanted;
         if wanted & !self.reported == 0 || self.options.faulty.no_interrupts {
             return;

@@ -2,20 +2,20 @@
 
 use super::Adapter;
 
-/// Permanent faults. Each of them is caught by the kernel's driver in a guest.
+/// Permanent faults. The kernel's driver in a guest detects each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultyDevice {
     /// The checksum of received frames is wrong.
     pub wrong_checksum: bool,
-    /// Received frames follow each other without padding.
+    /// Received frames are not padded.
     pub no_receive_padding: bool,
-    /// The length of received frames does not count the FCS, which is there all the same.
+    /// The length of received frames does not include the FCS, which is present all the same.
     pub length_without_fcs: bool,
     /// Command words of received frames are big-endian.
     pub big_endian: bool,
-    /// Frames to be sent are expected without padding between them.
+    /// Frames to send are expected without padding.
     pub no_transmit_padding: bool,
-    /// The interrupt endpoint never says anything.
+    /// The interrupt endpoint never reports.
     pub no_interrupts: bool,
     /// The EEPROM stays busy for ever.
     pub eeprom_busy: bool,
@@ -26,7 +26,7 @@ pub struct FaultyDevice {
 /// Fault that occurs once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The next bulk-in transfer is cut to this number of bytes.
+    /// The next bulk-in transfer is truncated to this number of bytes.
     Cut(usize),
     /// The next bulk-in transfer has this byte changed.
     Corrupt {
@@ -35,7 +35,7 @@ pub enum Fault {
         /// Its bits that change.
         bits: u8,
     },
-    /// The next bulk-in transfer begins with this number of zero bytes.
+    /// The next bulk-in transfer starts with this number of zero bytes.
     Misalign(usize),
     /// The next received frame has these error bits.
     ErrorBits(u32),
@@ -43,27 +43,27 @@ pub enum Fault {
     Length(u16),
     /// The next received frame has a wrong checksum.
     Checksum,
-    /// The next bulk-in transfer says that it is longer than was asked for.
+    /// The next bulk-in transfer reports a length above the request.
     Oversized,
-    /// The next bulk-in transfer is longer than was asked for, and the host notices.
+    /// The next bulk-in transfer is longer than requested, and the host detects it.
     Babble,
     /// The next bulk-in transfer ends with STALL.
     StallIn,
     /// The next bulk-out transfer ends with STALL.
     StallOut,
-    /// The next bulk-out transfer ends well, after so many bytes.
+    /// The next bulk-out transfer ends successfully after this number of bytes.
     ShortOut(usize),
-    /// The next bulk-out transfer ends with an error of the bus, after so many bytes.
+    /// The next bulk-out transfer ends with a bus error after this number of bytes.
     ErrorOut(usize),
     /// The next control request ends with STALL.
     StallControl,
-    /// The next bulk-in transfer ends with an error of the bus.
+    /// The next bulk-in transfer ends with a bus error.
     BusError,
     /// The next bulk-in transfer is empty.
     Empty,
     /// The next interrupt is lost.
     LoseInterrupt,
-    /// The next descriptor has one byte wrong.
+    /// The next descriptor has one wrong byte.
     Descriptor {
         /// Position of the byte, modulo the length.
         at: usize,

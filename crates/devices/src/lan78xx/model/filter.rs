@@ -9,7 +9,7 @@ use polder_datapath::wire::EtherType;
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
 impl Adapter {
-    /// Status bits of `frame` if it is received, which say why; `None` if it is not.
+    /// Returns the status bits of `frame` if it passes the filter (they give the reason); `None` if not.
     pub(super) fn accepts(&self, frame: &[u8]) -> Option<u32> {
         let control = self.registers.get(RFE_CTL);
         let destination: [u8; 6] = *frame.first_chunk()?;
@@ -46,7 +46,7 @@ impl Adapter {
         word >> (bit % 32) & 1 == 1
     }
 
-    /// True if the frame has no tag, or that of a VLAN in the filter.
+    /// True if the frame has no tag, or one of a VLAN in the filter.
     fn has_vlan(&self, frame: &[u8]) -> bool {
         let Some(tag) = tag(frame) else { return true };
         let vlan = u32::from(tag & 0xfff);
@@ -55,13 +55,13 @@ impl Adapter {
     }
 }
 
-/// The 802.1Q tag of a frame.
+/// Returns the 802.1Q tag of a frame.
 pub(super) fn tag(frame: &[u8]) -> Option<u16> {
     let (kind, tag) = (frame.get(12..14)?, frame.get(14..16)?);
     (kind == EtherType::VLAN.0.to_be_bytes()).then(|| u16::from_be_bytes([tag[0], tag[1]]))
 }
 
-/// The bit of an address in the hash filter: bits 31 to 23 of its CRC, as it is shifted out.
+/// Returns the bit of an address in the hash filter: bits 31 to 23 of its CRC, as shifted out.
 fn hash(address: [u8; 6]) -> u32 {
     let mut crc = u32::MAX;
     for byte in address {

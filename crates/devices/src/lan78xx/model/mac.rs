@@ -1,5 +1,5 @@
-//! The MAC and its wire: what comes in is padded, filtered, summed and put into the FIFO; what goes
-//! out is counted and leaves at the pace of the link.
+//! The MAC and its wire: received frames are padded, filtered, summed and put into the FIFO; sent frames are
+//! counted and leave at the speed of the link.
 
 use super::bulk::{Entry, FIFO_BYTES};
 use super::filter::tag;
@@ -14,7 +14,7 @@ use crate::lan78xx::statistics::Statistic;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::Checksum;
 
-/// The shortest frame without its FCS.
+/// Minimum frame length without the FCS.
 pub(super) const SHORTEST: usize = 60;
 /// Bytes on the wire besides the frame: preamble, start, gap.
 const WIRE_OVERHEAD: usize = 20;
@@ -29,18 +29,18 @@ const BLOCK: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Mac {
-    /// Time at which the last frame has come in whole.
+    /// Time at which the last received frame was complete.
     incoming_until: Nanos,
-    /// Time at which the last frame has left whole.
+    /// Time at which the last sent frame was complete.
     outgoing_until: Nanos,
-    /// Until when a pause frame holds us back.
+    /// End time of the pause that the partner has requested.
     paused_until: Nanos,
-    /// We have asked the partner to pause.
+    /// True while the partner is asked to pause.
     pausing: bool,
 }
 
 impl Adapter {
-    /// The earliest time at which another frame can have begun to come in.
+    /// Returns the earliest start time of another received frame.
     pub fn wire_free_at(&self) -> Nanos {
         self.mac.incoming_until
     }
@@ -50,8 +50,8 @@ impl Adapter {
         self.mac.pausing && self.options.partner.pause
     }
 
-    /// A frame (without FCS) comes from the wire, beginning not before `start`; `false` when there is
-    /// no link, so that nothing came.
+    /// Receives a frame (without FCS) from the wire that starts at `start` at the earliest; returns `false`
+    /// without a link.
     pub fn wire_in(&mut self, frame: &[u8], start: Nanos) -> bool {
         if !self.has_link() {
             return false;
@@ -102,7 +102,7 @@ impl Adapter {
         let enabled = self.registers.get(FCT_RX_CTL) & fct::ENABLE != 0;
         let needed = (RX_COMMAND_BYTES + length).next_multiple_of(4);
         if self.bulk.receive_used + needed > FIFO_BYTES {
-            // Frames that come in one after the other with no time in between: the bus had its turn.
+            // Between back-to-back frames the bus gets its turn.
             self.run_bulk_in();
         }
         if !enabled || self.bulk.receive_used + needed > FIFO_BYTES {
@@ -120,7 +120,7 @@ impl Adapter {
         self.watch_level();
     }
 
-    /// The frame as it stands in the FIFO: command words, bytes, FCS.
+    /// Returns the frame as stored in the FIFO: command words, bytes, FCS.
     fn describe(&mut self, frame: &[u8], bits: u32) -> Vec<u8> {
         let control = self.registers.get(RFE_CTL);
         let tag = tag(frame);
@@ -134,7 +134,7 @@ impl Adapter {
             bytes.extend_from_slice(frame);
         }
         let header = if tag.is_some() && !strips { 18 } else { 14 };
-        // Bytes that the sender's MAC put on the wire. A tag that is taken out leaves the padding.
+        // Bytes that the sender's MAC put on the wire. Removing a tag leaves the padding.
         let shortest = SHORTEST - if strips { 4 } else { 0 };
         bytes.resize(bytes.len().max(RX_COMMAND_BYTES + shortest), 0);
         let payload = &bytes[RX_COMMAND_BYTES + header..];
@@ -169,7 +169,7 @@ impl Adapter {
         bytes
     }
 
-    /// Flow control: pause above one level of the FIFO, go on below another.
+    /// Flow control: requests a pause above one level of the FIFO, and ends it below another.
     pub(super) fn watch_level(&mut self) {
         if self.registers.get(FLOW) & flow::TRANSMIT == 0 {
             self.mac.pausing = false;
@@ -185,7 +185,7 @@ impl Adapter {
         self.mac.pausing = pausing;
     }
 
-    /// A frame (without FCS) that has left by now, if one has.
+    /// Returns the next frame (without FCS) that is completely sent by now, if any.
     pub fn wire_out(&mut self) -> Option<Vec<u8>> {
         let enabled = self.registers.get(MAC_TX) & mac_tx::ENABLE != 0
             && self.registers.get(FCT_TX_CTL) & fct::ENABLE != 0;
@@ -203,7 +203,7 @@ impl Adapter {
         }
         let frame = self.bulk.pop_transmit()?;
         self.count_sent(&frame);
-        // Room in the FIFO lets the bus go on.
+        // Room in the FIFO lets the bus continue.
         self.run_bulk_out();
         if self.registers.get(MAC_CR) & mac_cr::LOOPBACK != 0 {
             self.receive(&frame);
@@ -212,7 +212,7 @@ impl Adapter {
         Some(frame)
     }
 
-    /// Time of the next event of the wire.
+    /// Returns the time of the next event of the wire.
     pub(super) fn wire_event(&self) -> Option<Nanos> {
         let entry = self.bulk.transmit.front()?;
         if !self.options.timing.paced {
@@ -250,7 +250,7 @@ impl Adapter {
     }
 }
 
-/// The counter of frames of that length, the first class being `first`.
+/// Returns the counter of frames of that length; the first class is `first`.
 fn size_class(first: Statistic, length: usize) -> Statistic {
     let class = [64, 127, 255, 511, 1023, 1518].iter().take_while(|&&limit| length > limit).count();
     Statistic::ALL[first as usize + class]
@@ -260,7 +260,7 @@ fn word(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// CRC-32 of a frame (IEEE 802.3, 3.2.9), eight bytes a step.
+/// Returns the CRC-32 of a frame (IEEE 802.3, 3.2.9), eight bytes per step.
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     let (blocks, rest) = bytes.as_chunks::<8>();
@@ -274,7 +274,7 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// `TABLES[n][byte]`: the sum of a byte with n zeros behind it.
+/// `TABLES[n][byte]`: the sum of a byte followed by n zeros.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {

@@ -1,4 +1,4 @@
-//! EEPROM and one-time programmable memory: 512 bytes each, if there at all.
+//! EEPROM and one-time programmable memory: 512 bytes each, if present.
 
 use super::AddressSource;
 use crate::lan78xx::regs::{EEPROM_SIGNATURE, MAC_OFFSET, OTP_SECOND, OTP_SIGNATURE_1, OTP_SIGNATURE_2};
@@ -44,7 +44,7 @@ impl Memory {
         self.eeprom.is_some()
     }
 
-    /// A byte of the EEPROM; `None` when nothing answers.
+    /// Returns a byte of the EEPROM; `None` if there is none.
     pub(super) fn eeprom(&self, address: u32) -> Option<u8> {
         self.eeprom.as_ref().map(|memory| memory[address as usize % BYTES])
     }

@@ -1,20 +1,19 @@
-//! The adapter as a model: what the silicon does, as far as a driver can see it.
+//! A model of the adapter: the silicon's behaviour as far as a driver can see it.
 //!
-//! | file | what it imitates |
+//! | file | models |
 //! |---|---|
 //! | `control` | endpoint 0: standard requests, descriptors, register access, statistics |
 //! | `registers` | the register file and its side effects |
 //! | `phy` | the PHY behind MDIO: negotiation, link, interrupts |
 //! | `memory` | EEPROM and one-time programmable memory |
-//! | `filter` | which frames are received |
+//! | `filter` | the receive filter |
 //! | `mac` | the wire: FCS, lengths, VLAN tags, checksums, flow control, statistics |
-//! | `offload` | checksums and segments of frames to be sent |
+//! | `offload` | checksums and segments of sent frames |
 //! | `bulk` | FIFOs of 12 KiB, URBs, the time that the bus takes |
-//! | `faulty` | what a broken adapter does |
+//! | `faulty` | behaviour of a broken adapter |
 //!
-//! [`Adapter`] is one device without a clock and without threads: URBs and frames go in, completions
-//! and frames come out, time is an argument. docs/hardware/lan78xx.md says which of its behaviour is
-//! fact and which is assumption.
+//! [`Adapter`] is one device without clock and threads: URBs and frames go in, completions and frames come out, the
+//! time is an argument. docs/hardware/lan78xx.md separates known behaviour from assumptions.
 
 mod bulk;
 mod control;
@@ -44,10 +43,10 @@ use polder_datapath::units::Nanos;
 use registers::Registers;
 use std::collections::VecDeque;
 
-/// Memory of the model's MAC address.
+/// Location of the model's MAC address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressSource {
-    /// Nowhere.
+    /// None.
     None,
     /// In the EEPROM.
     #[default]
@@ -60,16 +59,16 @@ pub enum AddressSource {
     Registers,
 }
 
-/// Properties of the imitated adapter.
+/// Properties of the modelled adapter.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The chip.
     pub chip: Chip,
-    /// The bus it is on.
+    /// Speed of its bus.
     pub speed: Speed,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Memory of the MAC address.
+    /// Location of the MAC address.
     pub address: AddressSource,
     /// Link partner at the other end of the cable.
     pub partner: Partner,
@@ -77,12 +76,12 @@ pub struct Options {
     pub timing: Timing,
     /// Permanent faults.
     pub faulty: FaultyDevice,
-    /// Time for which after the PHY is ready the link comes up.
+    /// Time from a ready PHY to the link.
     pub link_delay: Nanos,
 }
 
 impl Default for Options {
-    /// A LAN7800 at SuperSpeed with an EEPROM, on a gigabit link, honest and infinitely fast.
+    /// Returns a correct, infinitely fast LAN7800 at SuperSpeed with an EEPROM, on a gigabit link.
     fn default() -> Self {
         Self {
             chip: Chip::Lan7800,
@@ -112,7 +111,7 @@ pub struct Adapter {
     statistics: Block,
     /// Interrupt URBs that wait for a report.
     interrupts: VecDeque<Urb>,
-    /// The last word that the interrupt endpoint has reported and the driver has not cleared.
+    /// The last reported word of the interrupt endpoint that the driver has not cleared.
     reported: u32,
     completions: VecDeque<Completion>,
     faults: VecDeque<Fault>,
@@ -122,7 +121,7 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// A device that has just been plugged in.
+    /// Creates a device that has just been plugged in.
     pub fn new(options: Options) -> Self {
         Self {
             registers: Registers::new(&options),
@@ -142,27 +141,27 @@ impl Adapter {
         }
     }
 
-    /// Properties of the adapter.
+    /// Returns the properties of the adapter.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The counters as the device keeps them.
+    /// Returns the device's own counters.
     pub fn statistics(&self) -> &Block {
         &self.statistics
     }
 
-    /// Counts frames that nobody has to make one by one.
+    /// Counts frames without creating them.
     pub fn count_frames(&mut self, statistic: Statistic, frames: u32) {
         self.statistics.add(statistic, frames);
     }
 
-    /// Polling interval of the interrupt URB that waits for a report, in microframes; `None` when none does.
+    /// Returns the polling interval of the waiting interrupt URB in microframes; `None` if none waits.
     pub fn interrupt_interval(&self) -> Option<u32> {
         self.interrupts.front().map(|urb| urb.interval)
     }
 
-    /// Value of a register, without the effects of reading it.
+    /// Returns the value of a register, without the side effects of a read.
     pub fn peek<E>(&self, register: Register<E>) -> u32 {
         self.registers.get(register)
     }
@@ -190,7 +189,7 @@ impl Adapter {
         }
     }
 
-    /// Ends a URB early; `false` when it is not (or no longer) pending.
+    /// Cancels a URB; returns `false` if it is not pending.
     pub fn cancel(&mut self, id: u32) -> bool {
         let queues = [&mut self.bulk.receiving, &mut self.bulk.sending, &mut self.interrupts];
         let found = queues.into_iter().find_map(|queue| {
@@ -204,7 +203,7 @@ impl Adapter {
         true
     }
 
-    /// Ends all URBs of an endpoint early.
+    /// Cancels all URBs of an endpoint.
     pub fn cancel_endpoint(&mut self, endpoint: u8) {
         let queues = [&self.bulk.receiving, &self.bulk.sending, &self.interrupts];
         let pending = queues.into_iter().flatten().filter(|urb| urb.endpoint == endpoint);
@@ -214,12 +213,12 @@ impl Adapter {
         }
     }
 
-    /// Takes the next transfer that has ended.
+    /// Takes the next completed transfer.
     pub fn complete(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Lets time pass, and everything happen that is due.
+    /// Advances the time, and handles all due events.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         if !self.plugged {
@@ -231,7 +230,7 @@ impl Adapter {
         self.report_interrupts();
     }
 
-    /// Time of the next event without any input from outside; `None` when there is none.
+    /// Returns the time of the next event without outside input; `None` if there is none.
     pub fn next_event(&self) -> Option<Nanos> {
         let link = self.phy.next_event(self.options.link_delay);
         [link, self.bulk_event(), self.wire_event()].into_iter().flatten().min()
@@ -242,7 +241,7 @@ impl Adapter {
         self.phy.set_cable(up, self.now);
     }
 
-    /// Takes the device away: every URB ends, and none is taken any more.
+    /// Unplugs the device: every URB ends, and no further one is taken.
     pub fn unplug(&mut self) {
         self.plugged = false;
         let mut moved = self.bulk.sending.front().map(|urb| self.bulk.moved(urb.endpoint, 0));
@@ -255,19 +254,19 @@ impl Adapter {
         }
     }
 
-    /// True if the device is there.
+    /// True if the device is plugged in.
     pub fn is_plugged(&self) -> bool {
         self.plugged
     }
 
-    /// Plugs the device in again: fresh out of reset.
+    /// Plugs the device in again, in its reset state.
     pub fn plug(&mut self) {
         let (now, completions) = (self.now, core::mem::take(&mut self.completions));
         *self = Self { completions, ..Self::new(self.options.clone()) };
         self.now = now;
     }
 
-    /// Lets the next transfers go wrong, one fault each.
+    /// Plans a fault for the next matching transfer.
     pub fn plan(&mut self, fault: Fault) {
         self.faults.push_back(fault);
     }
@@ -350,7 +349,7 @@ impl Model for Adapter {
     }
 }
 
-/// Taking everything out of a queue.
+/// Taking all values out of a queue.
 trait DrainAll<T> {
     fn drain_all(&mut self) -> impl Iterator<Item = T>;
 }

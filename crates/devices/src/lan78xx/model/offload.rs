@@ -1,15 +1,14 @@
-//! Frames to be sent, as they leave: tag inserted, checksums written, cut into segments. And the verdict on
-//! the checksums of received frames.
+//! Offloads of sent frames (tag, checksums, segmentation), and checksum results of received frames.
 //!
-//! Checksums are computed over the whole, pseudo-header included, whatever stands in the field.
+//! Checksums are computed over the whole message, pseudo-header included, whatever the field contains.
 
 use crate::lan78xx::frame::{TxFrame, rx_a, tx_a};
 use crate::lan78xx::regs::rfe_ctl;
 use polder_datapath::wire::{Checksum, EtherType, IpProtocol, Ipv4, Ipv6, Pseudo};
 
-/// Bytes of the two addresses, which stand before a tag.
+/// Bytes of the two addresses, which precede a tag.
 const ADDRESSES: usize = 12;
-/// Flags of TCP in its fourteenth byte.
+/// TCP flags, in the fourteenth byte of the header.
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
@@ -24,7 +23,7 @@ struct Layout {
     is_v4: bool,
 }
 
-/// Frames on the wire for one frame of a transfer: itself, or its segments.
+/// Returns the frames on the wire for one frame of a transfer: the frame itself, or its segments.
 pub(super) fn prepare(frame: TxFrame<'_>) -> Vec<Vec<u8>> {
     let TxFrame { command, bytes } = frame;
     let mut frame = Vec::with_capacity(bytes.len() + 4);
@@ -43,7 +42,7 @@ pub(super) fn prepare(frame: TxFrame<'_>) -> Vec<Vec<u8>> {
     vec![frame]
 }
 
-/// Error bits of a received frame, as the engines that `control` switches on see it.
+/// Returns the error bits of a received frame, from the checksum engines that `control` enables.
 pub(super) fn checksum_errors(frame: &[u8], control: u32) -> u32 {
     let Some(layout) = layout(frame) else { return 0 };
     let header = frame.get(layout.network..layout.transport).unwrap_or_default();
@@ -51,7 +50,7 @@ pub(super) fn checksum_errors(frame: &[u8], control: u32) -> u32 {
     let is_message_wrong = control & rfe_ctl::TRANSPORT_CHECKSUM != 0 && is_transport_wrong(frame, layout);
     let bits = if is_header_wrong { rx_a::IP_CHECKSUM } else { 0 }
         | if is_message_wrong { rx_a::TRANSPORT_CHECKSUM } else { 0 };
-    // One bit stands for errors of every kind.
+    // One bit is set for errors of every kind.
     if bits == 0 { 0 } else { bits | rx_a::ERROR }
 }
 
@@ -89,7 +88,7 @@ fn layout(frame: &[u8]) -> Option<Layout> {
     }
 }
 
-/// Writes the checksums that `wanted` names.
+/// Writes the checksums that `wanted` selects.
 fn finish(frame: &mut [u8], layout: Layout, wanted: u32) {
     if wanted & tx_a::TRANSPORT_CHECKSUM != 0 {
         write_transport(frame, layout);
@@ -127,7 +126,7 @@ fn write_transport(frame: &mut [u8], layout: Layout) {
     segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Cuts a TCP packet into segments with `size` bytes of payload.
+/// Segments a TCP packet, with `size` bytes of payload each.
 fn segments(frame: &[u8], layout: Layout, size: usize) -> Vec<Vec<u8>> {
     let Some(&offset) = frame.get(layout.transport + 12) else { return vec![frame.to_vec()] };
     let headers = layout.transport + usize::from(offset >> 4) * 4;
@@ -153,7 +152,8 @@ fn segments(frame: &[u8], layout: Layout, size: usize) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(cut).collect()
 }
 
-/// Writes length, identification and sequence number of segment `index`, `behind` bytes into the payload.
+/// Writes length, identification and sequence number of segment `index`, which starts at byte `behind` of the
+/// payload.
 fn number(segment: &mut [u8], layout: Layout, index: usize, behind: usize) {
     let short = |value: usize| u16::try_from(value).unwrap_or(u16::MAX);
     let length = segment.len() - layout.network;

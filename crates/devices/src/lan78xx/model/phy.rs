@@ -1,7 +1,7 @@
 //! The PHY behind MDIO: identity, negotiation, link, interrupts.
 //!
-//! The LAN7800 and the LAN7850 have their own at address 1. The LAN7801 has none; the model puts a
-//! KSZ9031 beside it, as evaluation boards do.
+//! The LAN7800 and the LAN7850 have an internal PHY at address 1. The LAN7801 has none; the model adds a
+//! KSZ9031, as on evaluation boards.
 
 use crate::lan78xx::descriptor::Chip;
 use crate::lan78xx::regs::{
@@ -10,13 +10,13 @@ use crate::lan78xx::regs::{
 };
 use polder_datapath::units::Nanos;
 
-/// Address of the one PHY on the bus.
+/// Address of the only PHY on the bus.
 const ADDRESS: u32 = 1;
 /// Value of a register at an address without a PHY.
 const NOBODY: u16 = 0xffff;
-/// Interrupt control and status of a KSZ9031: enables in the upper half, causes in the lower.
+/// Interrupt control and status register of a KSZ9031: enables in the upper half, causes in the lower.
 const KSZ_INTERRUPTS: u8 = 27;
-/// Its bit for a link that has come up, and for one that has gone.
+/// Its bits for a link that has come up, and for one that has gone down.
 const KSZ_LINK_UP: u16 = 0x1;
 const KSZ_LINK_DOWN: u16 = 0x4;
 /// All abilities of a 10/100 PHY.
@@ -51,16 +51,16 @@ pub(super) struct Phy {
     partner: Partner,
     /// Registers 0 to 31 as written, page 0.
     registers: [u16; 32],
-    /// Registers 16 to 30 of the other pages, all pages alike.
+    /// Registers 16 to 30 of the other pages, which share their values.
     page: [u16; 32],
     cable: bool,
-    /// Time at which negotiation began; `None` while it cannot succeed.
+    /// Start time of the negotiation; `None` while it cannot succeed.
     negotiating: Option<Nanos>,
     link: bool,
-    /// BMSR shows a loss of link until it is read.
+    /// True if BMSR is to show a loss of link at the next read.
     lost: bool,
     causes: u16,
-    /// True if an interrupt is asserted; ends when the causes are read.
+    /// True if an interrupt is asserted; reading the causes ends it.
     asserted: bool,
 }
 
@@ -97,7 +97,7 @@ impl Phy {
         self.link
     }
 
-    /// Mbit/s of the link.
+    /// Returns the link speed in Mbit/s.
     pub(super) fn speed(&self) -> u64 {
         let offers_gigabit = self.registers[usize::from(CONTROL_1000.number)] & gigabit::FULL != 0;
         let offers_100 = self.registers[usize::from(ADVERTISE.number)] & ability::FULL_100 != 0;
@@ -232,7 +232,7 @@ impl Phy {
         }
         let fast = if self.partner.speed >= 100 { ability::FULL_100 | ability::HALF_100 } else { 0 };
         let pause = if self.partner.pause { ability::PAUSE } else { 0 };
-        // Acknowledged.
+        // The acknowledge bit is set.
         0x4000 | fast | pause | ability::FULL_10 | ability::HALF_10 | ability::SELECTOR
     }
 

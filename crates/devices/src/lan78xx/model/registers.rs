@@ -1,4 +1,4 @@
-//! The register file: what stands in it, and what happens when it is read or written.
+//! The register file, and the side effects of reads and writes.
 
 use super::{Adapter, AddressSource, Options};
 use crate::lan78xx::descriptor::Chip;
@@ -10,11 +10,11 @@ use crate::lan78xx::regs::{
     hw_cfg, int_sts, mac_cr, mac_rx, mac_tx, mii_acc, pmt_ctl,
 };
 
-/// Words of the ordinary registers.
+/// Number of words of the ordinary registers.
 const WORDS: usize = 0x800 / 4;
-/// First address of the registers of the one-time programmable memory.
+/// First register address of the one-time programmable memory.
 const OTP_BASE: u16 = 0x1000;
-/// Words of those.
+/// Number of words of these registers.
 const OTP_WORDS: usize = 64;
 /// Revision of the chip.
 const REVISION: u32 = 2;
@@ -65,7 +65,7 @@ impl Registers {
         self.words.get_mut(index)
     }
 
-    /// Value of a register, without the effects of reading it.
+    /// Returns the value of a register, without the side effects of a read.
     pub(super) fn get<E>(&self, register: Register<E>) -> u32 {
         self.peek(register.address)
     }
@@ -87,13 +87,13 @@ impl Registers {
     }
 }
 
-/// True if an address is that of a register.
+/// True if `address` is that of the register.
 const fn is<E: Copy>(address: u16, register: Register<E>) -> bool {
     address == register.address
 }
 
 impl Adapter {
-    /// A read by the driver.
+    /// Handles a read by the driver.
     pub(super) fn read_register(&mut self, address: u16) -> u32 {
         let value = self.registers.peek(address);
         let rest = |on: bool, bit: u32| if on { 0 } else { bit };
@@ -111,7 +111,7 @@ impl Adapter {
         }
     }
 
-    /// A write by the driver.
+    /// Handles a write by the driver.
     pub(super) fn write_register(&mut self, address: u16, value: u32) {
         match address {
             _ if is(address, ID_REV) => {}
@@ -157,7 +157,7 @@ impl Adapter {
             self.registers.set(HW_CFG, value);
             return;
         }
-        // Everything behind the USB side starts again; URBs stay, because the host owns them.
+        // All state except the USB side is reset; URBs stay, because the host owns them.
         self.registers = Registers::new(&self.options);
         self.bulk.reset_receive();
         self.bulk.reset_transmit();
@@ -198,7 +198,7 @@ impl Adapter {
             self.registers.set(E2P_CMD, command);
             return;
         }
-        // On a LAN7800 the LEDs have the pins while they are on.
+        // On a LAN7800 the LEDs use the pins while they are on.
         let has_pins =
             self.options.chip != Chip::Lan7800 || self.registers.get(HW_CFG) & hw_cfg::LEDS_OF_EEPROM == 0;
         let loaded = if self.memory.has_eeprom() { e2p_cmd::LOADED } else { 0 };

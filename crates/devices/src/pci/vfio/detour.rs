@@ -1,20 +1,20 @@
-//! A detour on the way to devices: judges give the driver of a whole gateway a fault by it.
+//! A wrapper around devices, by which judges inject faults into the driver of a whole gateway.
 
 use crate::pci::Device;
 use std::sync::OnceLock;
 
-/// Something that a driver reaches its device through.
+/// Function that wraps access to a device.
 type Detour = Box<dyn Fn(Device) -> Device + Send + Sync>;
 
 static DETOUR: OnceLock<Detour> = OnceLock::new();
 
-/// Has this process reach all devices that it opens from here on through `detour`. Only the first call counts.
+/// Wraps all devices that this process opens from here on with `detour`. Only the first call has an effect.
 pub fn set(detour: impl Fn(Device) -> Device + Send + Sync + 'static) {
-    // A second one finds the place taken.
+    // A second call fails, since the value is set.
     let _ = DETOUR.set(Box::new(detour));
 }
 
-/// The way that a driver gets.
+/// Returns the device that a driver gets.
 pub(super) fn through(device: Device) -> Device {
     match DETOUR.get() {
         Some(detour) => detour(device),

@@ -1,4 +1,4 @@
-//! Reasons why a device cannot be had, and VFIO's files.
+//! Reasons why a device cannot be opened, and VFIO's files.
 
 use crate::pci::Address;
 use rustix::fs::{Mode, OFlags};
@@ -14,13 +14,13 @@ pub(super) const BUS: &str = "/sys/bus/pci";
 /// Directory of VFIO's files.
 pub const DIRECTORY: &str = "/dev/vfio";
 
-/// Reason why a device cannot be had.
+/// Reason why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VfioError {
-    /// There is none at that address.
+    /// There is no device at the address.
     #[error("there is no PCI device {0}; `lspci -D` lists those that there are")]
     Missing(Address),
-    /// Another driver has it, or none.
+    /// Another driver has the device, or none.
     #[error(
         "{address} is bound to {}, and has to be vfio-pci's: {}",
         driver.as_ref().map_or("no driver".to_owned(), |driver| format!("the driver {driver}")),
@@ -29,22 +29,22 @@ pub enum VfioError {
     Bound {
         /// The device.
         address: Address,
-        /// Driver that has it.
+        /// Its driver.
         driver: Option<String>,
     },
-    /// No IOMMU keeps it from other memory.
+    /// The device has no IOMMU group, so no IOMMU limits its memory access.
     #[error(
         "{0} has no IOMMU group, so no IOMMU could keep it to its memory: switch the IOMMU (VT-d, AMD-Vi, SMMU) on in \
          the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
     )]
     NoIommu(Address),
-    /// VFIO's mode without an IOMMU.
+    /// The device is in VFIO's no-IOMMU mode.
     #[error(
         "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the machine; Polder does not use \
          that: switch the IOMMU on in the firmware and on the kernel's command line"
     )]
     WithoutIommu(Address),
-    /// Its group has devices that others drive.
+    /// The kernel's drivers have other devices of the IOMMU group.
     #[error(
         "IOMMU group {group} of {address} has other devices that drivers of the kernel have: {}; bind these to vfio-pci \
          too, in the same way, or put the card into another slot",
@@ -53,12 +53,12 @@ pub enum VfioError {
     Shared {
         /// The device.
         address: Address,
-        /// Number of its group.
+        /// Number of the group.
         group: u32,
-        /// The others, with their drivers.
+        /// The other devices, with their drivers.
         others: Vec<String>,
     },
-    /// Somebody has the group open.
+    /// Another program has the group open.
     #[error(
         "IOMMU group {group} of {address} is in use by another program, or another port: `fuser -v {DIRECTORY}/{group}` \
          names it; stop it"
@@ -66,25 +66,25 @@ pub enum VfioError {
     InUse {
         /// The device.
         address: Address,
-        /// Number of its group.
+        /// Number of the group.
         group: u32,
     },
-    /// A file must not be opened.
+    /// A file may not be opened.
     #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
     Permission(PathBuf),
-    /// VFIO is not there.
+    /// A file of VFIO is missing.
     #[error("{} is missing: `modprobe vfio-pci`; in a container pass it in, as with `--device`", .0.display())]
     NoVfio(PathBuf),
-    /// The kernel's VFIO is another one.
+    /// The kernel's VFIO is of another version.
     #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
     OldVfio,
-    /// Interrupts could be forged.
+    /// The IOMMU does not remap interrupts, so they could be forged.
     #[error(
         "the IOMMU does not remap interrupts, so the device could forge them, and the kernel refuses: switch interrupt \
          remapping on in the firmware (x2APIC), and remove `intremap=off` from the kernel's command line"
     )]
     Remapping,
-    /// It has no registers or no interrupt that VFIO shows.
+    /// VFIO shows no registers or no interrupt of the device.
     #[error("{address} has no {what} that VFIO shows; see `lspci -vs {address}`")]
     Lacks {
         /// The device.
@@ -95,7 +95,7 @@ pub enum VfioError {
     /// A request failed.
     #[error("VFIO cannot {what}: {errno}; see the kernel's log (`dmesg`)")]
     Request {
-        /// Request, in the words that follow "cannot".
+        /// Request, in words that follow "cannot".
         what: &'static str,
         /// Error of the system.
         errno: Errno,
@@ -111,7 +111,7 @@ pub(super) fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<Own
     })
 }
 
-/// Commands that give a device to VFIO.
+/// Returns the commands that bind a device to vfio-pci.
 fn commands(address: Address) -> String {
     format!(
         "`modprobe vfio-pci && driverctl set-override {address} {DRIVER}`, or without driverctl, until the next boot: \

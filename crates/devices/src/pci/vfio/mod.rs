@@ -1,14 +1,14 @@
-//! PCI devices of this machine, by VFIO: the kernel's way to let a process drive one.
+//! PCI devices of this machine through VFIO, by which the kernel lets a process drive a device.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `slot` | what the kernel says of a device: driver, IOMMU group, obstacles; giving it back |
-//! | `error` | reasons why a device cannot be had |
+//! | `slot` | sysfs information on a device: driver, IOMMU group, obstacles; releasing it |
+//! | `error` | reasons why a device cannot be opened |
 //! | `sys` | requests, and registers as a mapping |
 //! | `detour` | faults between driver and device, for judges; behind the feature `models` |
 //!
-//! A device has a container of its own, with the memory for descriptors and the packet memory in it and nothing else.
-//! When the process ends, however it ends, the kernel takes the device's right to transfer, then the memory.
+//! Each device has a container of its own, which maps only the memory for descriptors and the packet memory. When
+//! the process ends, for any reason, the kernel first revokes the device's access, then frees the memory.
 //!
 //! Source: Linux, Documentation/driver-api/vfio.rst.
 
@@ -31,18 +31,18 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// I/O address of the first piece for descriptors: above what firmware and interrupts use at the bottom.
+/// I/O address of the first memory for descriptors: above the low addresses of firmware and interrupts.
 const COHERENT: u64 = 0x1000_0000;
 /// I/O address of the packet memory: above the addresses of interrupts; the smallest IOMMUs have 39 bits.
 const PACKETS: u64 = 0x1_0000_0000;
-/// Place of the command in a device's configuration, and its bits: memory is decoded, the device may transfer, the
-/// interrupt line is off.
+/// Offset of the command register in a device's configuration space, and its bits: memory decoding, bus
+/// master, interrupt line off.
 const COMMAND: u64 = 4;
 const DECODES_MEMORY: u16 = 0x2;
 const IS_MASTER: u16 = 0x4;
 const INTERRUPT_OFF: u16 = 0x400;
-/// Place of the status, and its bits of transfers that were refused: target abort and master abort, as received. Who
-/// writes a one clears a bit (PCI Local Bus 3.0, 6.2.3).
+/// Offset of the status register, and its bits for refused transfers: received target abort and received
+/// master abort. Writing 1 clears a bit (PCI Local Bus 3.0, 6.2.3).
 const STATUS: u64 = 6;
 const ABORTS: u16 = 0x3000;
 
@@ -50,7 +50,7 @@ fn cannot(what: &'static str) -> impl Fn(Errno) -> VfioError {
     move |errno| VfioError::Request { what, errno }
 }
 
-/// One device. Fields are dropped in this order: the device loses its right to transfer before the memory goes.
+/// One device. Fields are dropped in this order: the device loses its access before the memory is freed.
 #[derive(Debug)]
 struct Vfio {
     window: sys::Window,
@@ -60,10 +60,11 @@ struct Vfio {
     event: OwnedFd,
     _group: OwnedFd,
     container: OwnedFd,
-    /// Place of the configuration in the device's file, and bits of refused transfers that it had from before.
+    /// Offset of the configuration space in the device's file, and refused-transfer bits that were set
+    /// before.
     configuration: u64,
     old_aborts: u16,
-    /// Memory that the device reaches.
+    /// Memory that the device can access.
     reached: Mutex<Reached>,
 }
 
@@ -75,10 +76,10 @@ struct Reached {
     packets: Option<Region>,
 }
 
-/// Opens a device that vfio-pci has.
+/// Opens a device that is bound to vfio-pci.
 ///
 /// # Errors
-/// [`VfioError`] says what to do next.
+/// [`VfioError`], whose text names the remedy.
 pub fn open(address: Address) -> Result<Device, VfioError> {
     let slot = Slot::find(address)?;
     let group = match slot.obstacle() {
@@ -154,7 +155,7 @@ impl Vfio {
         Ok(vfio)
     }
 
-    /// Lets the device decode its addresses, transfer and interrupt.
+    /// Enables memory decoding, transfers and interrupts of the device.
     fn let_transfer(&mut self) -> Result<(), Errno> {
         let command = self.configured(COMMAND)? & !INTERRUPT_OFF | DECODES_MEMORY | IS_MASTER;
         self.configure(ABORTS, STATUS)?;
@@ -210,7 +211,7 @@ impl Dma for Vfio {
         Ok(PACKETS)
     }
 
-    /// A device that is gone reads as ones, which is another end.
+    /// A device that is gone reads as all ones, which is a different error.
     fn was_refused(&self) -> bool {
         let status = self.configured(STATUS).unwrap_or_default();
         status != u16::MAX && status & ABORTS & !self.old_aborts != 0
@@ -226,10 +227,10 @@ impl Interrupt for Vfio {
         rustix::io::read(&self.event, &mut [0; 8]).is_ok()
     }
 
-    /// A message is never masked: the device sends it when a cause comes that it may interrupt for.
+    /// A message-signalled interrupt is never masked: the device sends it for each enabled cause.
     fn unmask(&self) {
         if self.is_line && sys::unmask(&self.device).is_err() && self.window.read32(0) == ALL_ONES {
-            // A device that is gone interrupts no more, so its worker is woken to see that.
+            // A device that is gone sends no interrupt, so its worker is woken to notice.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }

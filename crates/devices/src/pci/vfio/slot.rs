@@ -1,4 +1,4 @@
-//! A PCI device as the kernel shows it (sysfs): its driver, its IOMMU group, and the other devices of that.
+//! A PCI device in sysfs: its driver, its IOMMU group, and the group's other devices.
 
 use super::error::{BUS, DIRECTORY, DRIVER, VfioError, open_file};
 use crate::pci::Address;
@@ -6,19 +6,19 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Class of bridges between buses, of the two upper bytes.
+/// Class of bus bridges, in the upper two bytes.
 const BRIDGES: u32 = 0x0604;
 /// Name of groups without an IOMMU.
 const WITHOUT_IOMMU: &str = "vfio-noiommu";
 
-/// A device, as the kernel sees it.
+/// A device as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its place.
+    /// Its address.
     pub address: Address,
-    /// Vendor and device.
+    /// Vendor ID and device ID.
     pub id: (u16, u16),
-    /// The driver that has it.
+    /// Its driver.
     pub driver: Option<String>,
     /// Number of its IOMMU group, and the group's other devices.
     group: Option<Group>,
@@ -34,23 +34,23 @@ struct Group {
 /// Another device of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its place.
+    /// Its address.
     pub address: Address,
-    /// The driver that has it.
+    /// Its driver.
     pub driver: Option<String>,
-    /// True for a bridge between buses, which VFIO leaves alone.
+    /// True for a bus bridge, which VFIO ignores.
     pub is_bridge: bool,
 }
 
 impl Member {
-    /// True if the group can be used beside it.
+    /// True if the group is usable despite this device.
     fn is_harmless(&self) -> bool {
         self.is_bridge || self.driver.as_deref().is_none_or(|driver| driver.starts_with("vfio"))
     }
 }
 
 impl Slot {
-    /// The device at an address.
+    /// Returns the device at an address.
     ///
     /// # Errors
     /// [`VfioError::Missing`].
@@ -75,17 +75,17 @@ impl Slot {
         Ok(Self { address, id, driver: driver(&path), group })
     }
 
-    /// Number of its IOMMU group.
+    /// Returns the number of its IOMMU group.
     pub fn group(&self) -> Option<u32> {
         self.group.as_ref().map(|group| group.number)
     }
 
-    /// The other devices of its IOMMU group.
+    /// Returns the other devices of its IOMMU group.
     pub fn members(&self) -> &[Member] {
         self.group.as_ref().map_or(&[], |group| &group.others)
     }
 
-    /// The first reason why a process cannot have it, as far as it shows here.
+    /// Returns the first reason why a process cannot open the device, as far as sysfs shows.
     pub fn obstacle(&self) -> Option<VfioError> {
         let address = self.address;
         let Some(group) = &self.group else { return Some(VfioError::NoIommu(address)) };
@@ -99,7 +99,7 @@ impl Slot {
         (!others.is_empty()).then_some(VfioError::Shared { address, group: group.number, others })
     }
 
-    /// Devices of the group that stand in the way, with their drivers.
+    /// Returns the group's devices that prevent its use, with their drivers.
     pub(super) fn others(&self) -> Vec<String> {
         let others = self.members().iter().filter(|member| !member.is_harmless());
         let name = |member: &Member| {
@@ -109,34 +109,34 @@ impl Slot {
     }
 }
 
-/// The file of a device's group.
+/// Opens the file of a device's group.
 pub(super) fn open_group(address: Address, group: u32) -> Result<OwnedFd, VfioError> {
     let path = Path::new(DIRECTORY).join(group.to_string());
     open_file(&path, &|| VfioError::InUse { address, group })
 }
 
-/// Outcome of giving a device back.
+/// Result of releasing a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// A driver of the kernel has it.
+    /// A driver of the kernel has the device.
     To(String),
-    /// No driver of the kernel wants it: its module may be missing.
+    /// No driver of the kernel takes the device: its module may be missing.
     ToNobody,
-    /// It was not VFIO's: the driver that has it.
+    /// The device was not bound to VFIO; its driver.
     NotBound(Option<String>),
 }
 
-/// Gives a device back to the kernel's own driver.
+/// Returns a device to the kernel's own driver.
 ///
 /// # Errors
-/// [`VfioError`] says what to do next.
+/// [`VfioError`], whose text names the remedy.
 pub fn release(address: Address) -> Result<Released, VfioError> {
     let bus = Path::new(BUS);
     let slot = Slot::find(address)?;
     if slot.driver.as_deref() != Some(DRIVER) {
         return Ok(Released::NotBound(slot.driver));
     }
-    // A driver that is taken from a device in use waits until that is closed: whether it is, the group's file says.
+    // Unbinding blocks while the device is open; the group's file shows if it is.
     if let Some(group) = slot.group.as_ref().filter(|group| !group.without_iommu) {
         drop(open_group(address, group.number)?);
     }

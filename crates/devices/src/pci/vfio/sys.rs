@@ -1,4 +1,5 @@
-//! The requests of VFIO, and a device's registers as a mapping; what leaves this file is safe to use.
+//! The requests of VFIO, and a device's registers as a mapping; the functions that this file exports are safe
+//! to call.
 //!
 //! Source: Linux, include/uapi/linux/vfio.h; Documentation/driver-api/vfio.rst.
 #![expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped, and registers are memory of a device")]
@@ -32,7 +33,7 @@ const DEVICE_SET_IRQS: u32 = 10;
 const DEVICE_RESET: u32 = 11;
 const IOMMU_MAP_DMA: u32 = 13;
 
-/// `struct vfio_irq_set` with room for one descriptor behind it.
+/// `struct vfio_irq_set` with room for one descriptor.
 #[repr(C)]
 struct IrqSet {
     argsz: u32,
@@ -47,14 +48,14 @@ struct IrqSet {
 const IRQ_SET_HEAD: u32 = 20;
 const _: () = assert!(size_of::<raw::vfio_irq_set>() == IRQ_SET_HEAD as usize);
 
-/// True if the kernel's VFIO is of the version that is known here, and has the better one of the two IOMMU interfaces.
+/// True if the kernel's VFIO has the expected version, and the type 1 v2 IOMMU.
 pub(super) fn is_known(container: impl AsFd) -> Result<bool> {
     let version = number(&container, GET_API_VERSION, 0)?;
     let extension = number(&container, CHECK_EXTENSION, raw::VFIO_TYPE1v2_IOMMU)?;
     Ok(u32::try_from(version) == Ok(raw::VFIO_API_VERSION) && extension == 1)
 }
 
-/// Flags of a group.
+/// Returns the flags of a group.
 pub(super) fn group_flags(group: impl AsFd) -> Result<u32> {
     let mut status = raw::vfio_group_status { argsz: size::<raw::vfio_group_status>(), flags: 0 };
     call(group, GROUP_GET_STATUS, &mut status)?;
@@ -66,12 +67,12 @@ pub(super) fn set_container(group: impl AsFd, container: impl AsFd) -> Result<()
     call(group, GROUP_SET_CONTAINER, &mut container.as_fd().as_raw_fd()).map(drop)
 }
 
-/// Lets the container's devices go through the IOMMU.
+/// Selects the IOMMU type of the container.
 pub(super) fn set_iommu(container: impl AsFd) -> Result<()> {
     number(container, SET_IOMMU, raw::VFIO_TYPE1v2_IOMMU).map(drop)
 }
 
-/// Opens the device of that name.
+/// Opens the device named `name`.
 pub(super) fn open_device(group: impl AsFd, name: &CStr) -> Result<OwnedFd> {
     let request = request(GROUP_GET_DEVICE_FD);
     // SAFETY: (1) the request reads a string that ends with a zero byte, which `CStr` has; (2) it is not kept.
@@ -80,7 +81,7 @@ pub(super) fn open_device(group: impl AsFd, name: &CStr) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Flags of a device.
+/// Returns the flags of a device.
 pub(super) fn device_flags(device: impl AsFd) -> Result<u32> {
     let argsz = size::<raw::vfio_device_info>();
     let mut info = raw::vfio_device_info { argsz, ..raw::vfio_device_info::default() };
@@ -88,7 +89,7 @@ pub(super) fn device_flags(device: impl AsFd) -> Result<u32> {
     Ok(info.flags)
 }
 
-/// Flags, offset in the device's file, and size of a region.
+/// Returns flags, offset in the device's file, and size of a region.
 pub(super) fn region(device: impl AsFd, index: u32) -> Result<(u32, u64, u64)> {
     let argsz = size::<raw::vfio_region_info>();
     let mut info = raw::vfio_region_info { argsz, index, ..raw::vfio_region_info::default() };
@@ -104,7 +105,7 @@ pub(super) fn has_interrupt(device: impl AsFd, index: u32) -> Result<bool> {
     Ok(info.count > 0 && info.flags & raw::VFIO_IRQ_INFO_EVENTFD != 0)
 }
 
-/// Lets an interrupt count up an event.
+/// Lets an interrupt signal an eventfd.
 pub(super) fn set_interrupt(device: impl AsFd, index: u32, event: BorrowedFd<'_>) -> Result<()> {
     let flags = raw::VFIO_IRQ_SET_DATA_EVENTFD | raw::VFIO_IRQ_SET_ACTION_TRIGGER;
     let event = event.as_raw_fd();
@@ -112,7 +113,7 @@ pub(super) fn set_interrupt(device: impl AsFd, index: u32, event: BorrowedFd<'_>
     call(device, DEVICE_SET_IRQS, &mut set).map(drop)
 }
 
-/// Lets the interrupt line of a device interrupt again.
+/// Unmasks a device's interrupt line.
 pub(super) fn unmask(device: impl AsFd) -> Result<()> {
     let flags = raw::VFIO_IRQ_SET_DATA_NONE | raw::VFIO_IRQ_SET_ACTION_UNMASK;
     let mut set = IrqSet { argsz: IRQ_SET_HEAD, flags, index: INTX, start: 0, count: 1, event: -1 };
@@ -124,8 +125,8 @@ pub(super) fn reset(device: impl AsFd) -> Result<()> {
     number(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// Lets the devices of a container reach memory of this process at `io_address`. The pages are pinned until the
-/// container is closed, so that the device writes to no others whatever becomes of the mapping here.
+/// Maps memory of this process for a container's devices at `io_address`. The pages are pinned until the
+/// container is closed, so the device writes to no other memory, even after an unmap here.
 pub(super) fn map(container: impl AsFd, memory: *mut u8, bytes: usize, io_address: u64) -> Result<()> {
     let mut map = raw::vfio_iommu_type1_dma_map {
         argsz: size::<raw::vfio_iommu_type1_dma_map>(),
@@ -137,7 +138,7 @@ pub(super) fn map(container: impl AsFd, memory: *mut u8, bytes: usize, io_addres
     call(container, IOMMU_MAP_DMA, &mut map).map(drop)
 }
 
-/// Registers of a device, mapped.
+/// Mapped registers of a device.
 #[derive(Debug)]
 pub(super) struct Window {
     base: NonNull<u8>,
@@ -168,22 +169,22 @@ impl Window {
         unsafe { self.base.as_ptr().add(offset) }.cast()
     }
 
-    /// Reads a register. What the device wrote to memory before it answered is seen afterwards.
+    /// Reads a register. The device's earlier writes to memory are visible afterwards.
     #[inline]
     pub(super) fn read32(&self, offset: u32) -> u32 {
         let register = self.register(offset);
         // SAFETY: (1) `register` is in the mapping and aligned; (2) registers are of 32 bits, little-endian.
         let value = u32::from_le(unsafe { register.read_volatile() });
-        // Pairs with the order of the bus: the device's writes come in front of its answer.
+        // Pairs with the order of the bus: the device's writes precede its answer.
         order_after_read();
         value
     }
 
-    /// Writes a register. The device sees what was written to memory before.
+    /// Writes a register. Earlier writes to memory are visible to the device.
     #[inline]
     pub(super) fn write32(&self, offset: u32, value: u32) {
         let register = self.register(offset);
-        // Pairs with the device's reads of memory after it has seen the write.
+        // Pairs with the device's memory reads after it has seen the write.
         order_before_write();
         // SAFETY: as for `read32`.
         unsafe { register.write_volatile(value.to_le()) };
@@ -198,13 +199,14 @@ impl Drop for Window {
     }
 }
 
-/// Has accesses to memory come after the read of a register before them.
+/// Orders memory accesses after an earlier register read.
 #[inline(always)]
 fn order_after_read() {
     #[cfg(not(target_arch = "aarch64"))]
     fence(Ordering::Acquire);
-    // A fence of the language is one among processors, DMB ISHLD; a device is outside of their shareability domain.
-    // Source: Linux, arch/arm64/include/asm/io.h, `__iormb`; arch/arm64/include/asm/barrier.h, `dma_rmb`.
+    // A fence of the language works among processors only (DMB ISHLD); a device is outside their shareability
+    // domain. Source: Linux, arch/arm64/include/asm/io.h, `__iormb`; arch/arm64/include/asm/barrier.h,
+    // `dma_rmb`.
     #[cfg(target_arch = "aarch64")]
     // SAFETY: (1) a barrier changes neither memory nor registers (Arm ARM, DDI 0487, C6.2, DMB).
     unsafe {
@@ -212,13 +214,13 @@ fn order_after_read() {
     }
 }
 
-/// Has the write of a register come after the accesses to memory before it.
+/// Orders a register write after earlier memory accesses.
 #[inline(always)]
 fn order_before_write() {
     #[cfg(not(target_arch = "aarch64"))]
     fence(Ordering::Release);
-    // As above. Reads of memory come before the write, too: it may give the device what was read.
-    // Source: Linux, arch/arm64/include/asm/io.h, `__iowmb`, which orders writes alone.
+    // As above. Memory reads are ordered before the write too: it may give the memory to the device. Source:
+    // Linux, arch/arm64/include/asm/io.h, `__iowmb`, which orders writes only.
     #[cfg(target_arch = "aarch64")]
     // SAFETY: (1) as above.
     unsafe {
@@ -226,24 +228,24 @@ fn order_before_write() {
     }
 }
 
-/// Size of a structure, as its first field has it.
+/// Returns the size of a structure, for its first field.
 fn size<T>() -> u32 {
     u32::try_from(size_of::<T>()).unwrap_or(0)
 }
 
-/// `_IO(VFIO_TYPE, VFIO_BASE + number)`, which all requests of VFIO are.
+/// `_IO(VFIO_TYPE, VFIO_BASE + number)`, the form of all VFIO requests.
 fn request(number: u32) -> libc::Ioctl {
     (u32::from(raw::VFIO_TYPE) << 8 | (raw::VFIO_BASE + number)) as libc::Ioctl
 }
 
-/// A request whose argument is a number.
+/// Does a request whose argument is a number.
 fn number(file: impl AsFd, number: u32, argument: u32) -> Result<libc::c_int> {
     let argument = libc::c_ulong::from(argument);
     // SAFETY: (1) every caller names a request that takes its argument by value, or none (vfio.h).
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request(number), argument) })
 }
 
-/// A request that reads or writes `argument`.
+/// Does a request that reads or writes `argument`.
 fn call<T>(file: impl AsFd, number: u32, argument: &mut T) -> Result<libc::c_int> {
     let argument = core::ptr::from_mut(argument);
     // SAFETY: (1) every caller passes the structure that its request has in vfio.h, with its size in the first field,

@@ -1,27 +1,28 @@
 //! A capture's filter as a part of a program at a TCX hook: classic BPF, translated.
 //!
-//! The accumulator is R7 and the index R8; the scratch memory is on the stack. A filter sees the frame as it is on the wire,
-//! and the kernel has taken the first VLAN tag off: loads behind the tag are moved by its length, which is in R9, and loads
-//! near it come from bytes 8 to 23 of the frame, which are put together once. Loads at fixed offsets of a frame without a tag
-//! are direct, in the packet's first buffer.
+//! The accumulator is R7, the index register R8; the scratch memory is on the stack. A filter sees the frame
+//! as on the wire, but the kernel has moved the first VLAN tag into metadata. Loads behind the tag are
+//! shifted by its length, which is in R9; loads near it read a copy of bytes 8 to 23 of the frame, put
+//! together once. Loads at fixed offsets of an untagged frame are direct, in the packet's first buffer.
 //!
-//! Jumps go forward alone in both, and each load is checked by the kernel: one beyond the end of the frame is no match, as
-//! [`capture`](polder_datapath::capture) has it. Sources: `linux/filter.h`; RFC 9669, sections 4 and 5.
+//! Jumps are forward only in both languages. The kernel checks each load: a load beyond the end of the frame
+//! is no match, as in [`capture`](polder_datapath::capture). Sources: `linux/filter.h`; RFC 9669, sections 4
+//! and 5.
 
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::skb::program::{DATA, DATA_END, LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use polder_datapath::capture::{self as classic, Program, Step};
 
-/// Puts the verdict of `filter` on the frame of the context in R6 into R7: bytes to be taken. Goes to `no_match` where there
-/// are none. R9 has the length of the tag.
+/// Puts the verdict of `filter` on the frame of the context in R6 into R7: the number of bytes to copy. Jumps
+/// to `no_match` if it is 0. R9 has the length of the tag.
 pub(super) fn translate(program: &mut Assembler, filter: &Program, no_match: Label) {
     begin(program, no_match);
     let steps = filter.steps();
     clear_memory(program, steps);
     let matched = program.label();
     let places = steps.iter().map(|_| program.label()).collect::<Vec<_>>();
-    // Verifiers take no instruction that nothing leads to.
+    // Verifiers reject unreachable instructions.
     let mut is_reached = vec![false; steps.len()];
     is_reached[0] = true;
     for (at, step) in steps.iter().enumerate() {
@@ -54,8 +55,8 @@ pub(super) fn translate(program: &mut Assembler, filter: &Program, no_match: Lab
     program.jump_word(Condition::Equal, A, Operand::Value(0), no_match);
 }
 
-/// Puts the length of the tag that the kernel has taken off into R9, and bytes 8 to 23 of such a frame as it is on the wire
-/// onto the stack. Registers of filters begin as zero.
+/// Puts the length of the tag in metadata into R9, and bytes 8 to 23 of the frame as on the wire onto the
+/// stack. A filter's registers start as zero.
 fn begin(program: &mut Assembler, no_match: Label) {
     let [long, short, untagged] = [(); 3].map(|()| program.label());
     program.set(A, 0);
@@ -64,7 +65,7 @@ fn begin(program: &mut Assembler, no_match: Label) {
     program.load(Width::Word, R5, R6, VLAN_PRESENT);
     program.jump_value(Condition::Equal, R5, 0, untagged);
     program.set(R9, 4);
-    // Of a frame of fewer than 24 bytes some are not written.
+    // Of a frame shorter than 24 bytes, some are not written.
     program.set(R1, 0);
     program.store(Width::Double, R10, LOADED, R1);
     program.store(Width::Double, R10, LOADED + 8, R1);
@@ -88,7 +89,7 @@ fn begin(program: &mut Assembler, no_match: Label) {
     program.place(untagged);
 }
 
-/// Puts the tag between the halves of R1, whose second goes on in R2.
+/// Inserts the tag into R1; R2 takes the displaced half.
 fn insert_tag(program: &mut Assembler) {
     tag(program);
     program.copy(R4, R1);
@@ -100,7 +101,7 @@ fn insert_tag(program: &mut Assembler) {
     program.or_register(R1, R3);
 }
 
-/// Puts the tag that the kernel has taken off into R3: protocol and tag.
+/// Puts the tag in metadata into R3: protocol and tag.
 pub(super) fn tag(program: &mut Assembler) {
     program.load(Width::Word, R3, R6, VLAN_PROTOCOL);
     program.network_order(R3);
@@ -131,7 +132,7 @@ fn condition(test: classic::Test) -> Condition {
     }
 }
 
-/// A step that neither jumps nor ends; false for one that does.
+/// Translates a step; returns `false` for a step that jumps or ends.
 fn translate_step(program: &mut Assembler, step: Step, no_match: Label) -> bool {
     match step {
         Step::LoadConstant(k) => program.compute_word(Arithmetic::Move, A, Operand::Value(k)),
@@ -165,13 +166,13 @@ fn translate_step(program: &mut Assembler, step: Step, no_match: Label) -> bool 
     true
 }
 
-/// Length of the frame as it is on the wire.
+/// Returns the length of the frame as on the wire, in `to`.
 fn length(program: &mut Assembler, to: Register) {
     program.load(Width::Word, to, R6, LENGTH);
     program.add_register(to, R9);
 }
 
-/// Arithmetic: a division by zero is no match, and a shift by 32 and more leaves nothing.
+/// Translates arithmetic: a division by zero is no match, and a shift by 32 or more gives 0.
 fn compute(program: &mut Assembler, arithmetic: classic::Arithmetic, by: classic::Operand, no_match: Label) {
     let arithmetic = match arithmetic {
         classic::Arithmetic::Add => Arithmetic::Add,
@@ -205,11 +206,11 @@ fn compute(program: &mut Assembler, arithmetic: classic::Arithmetic, by: classic
 #[derive(Clone, Copy)]
 enum Offset {
     Fixed(u32),
-    /// Behind the index.
+    /// Relative to the index register.
     Indexed(u32),
 }
 
-/// Loads bytes of the frame into R0, or goes to `no_match` where they are not all in it.
+/// Loads bytes of the frame into R0; jumps to `no_match` if they are beyond its end.
 fn load(program: &mut Assembler, width: Width, offset: Offset, no_match: Label) {
     let [window, behind, packet, loaded] = [(); 4].map(|()| program.label());
     let (Offset::Fixed(k) | Offset::Indexed(k)) = offset;
@@ -235,7 +236,7 @@ fn load(program: &mut Assembler, width: Width, offset: Offset, no_match: Label) 
     program.place(loaded);
 }
 
-/// Loads from the first buffer of a packet without a tag, which has the headers; goes to `loaded` if they are there.
+/// Loads from the first buffer of an untagged packet, which has the headers; jumps to `loaded` on success.
 fn load_direct(program: &mut Assembler, width: Width, at: u32, loaded: Label) {
     let elsewhere = program.label();
     let (offset, end) = (at.cast_signed(), at.cast_signed() + bytes(width));
@@ -251,7 +252,7 @@ fn load_direct(program: &mut Assembler, width: Width, at: u32, loaded: Label) {
     program.place(elsewhere);
 }
 
-/// Loads what is at R2 of the packet into R0.
+/// Loads the packet's bytes at offset R2 into R0.
 fn load_packet(program: &mut Assembler, width: Width, no_match: Label) {
     program.set(R4, bytes(width));
     load_bytes(program, LOADED_LATER, no_match);
@@ -259,7 +260,7 @@ fn load_packet(program: &mut Assembler, width: Width, no_match: Label) {
     program.big_endian(R0, width);
 }
 
-/// Copies R4 bytes at R2 of the packet to the stack.
+/// Copies R4 bytes at offset R2 of the packet to the stack.
 fn load_bytes(program: &mut Assembler, to: i16, no_match: Label) {
     program.copy(R1, R6);
     program.copy(R3, R10);
@@ -268,12 +269,12 @@ fn load_bytes(program: &mut Assembler, to: i16, no_match: Label) {
     program.jump_value(Condition::NotEqual, R0, 0, no_match);
 }
 
-/// Loads what is at R2 of the frame into R0, from 9 to 15.
+/// Loads the frame's bytes at offset R2, from 9 to 15, into R0.
 fn load_window(program: &mut Assembler, width: Width, no_match: Label) {
     length(program, R0);
     program.add(R0, -bytes(width));
     program.jump(Condition::Greater, R2, R0, no_match);
-    // Both words as one of 128 bits, without the bits in front.
+    // Both words are one of 128 bits; the bits before the offset are shifted out.
     program.shift_left(R2, 3);
     program.add(R2, -8 * WINDOW);
     program.load(Width::Double, R0, R10, FIRST);
@@ -310,7 +311,7 @@ fn bytes(width: Width) -> i32 {
     }
 }
 
-/// A word of the scratch memory on the stack.
+/// Returns the stack offset of a word of the scratch memory.
 fn memory(place: u8) -> i16 {
     MEMORY + 4 * i16::from(place % WORDS)
 }
@@ -318,12 +319,12 @@ fn memory(place: u8) -> i16 {
 const A: Register = R7;
 const X: Register = R8;
 const WORDS: u8 = 16;
-/// First byte of the window: every load up to here ends in front of the tag.
+/// First byte of the window: every load that ends before it is in front of the tag.
 const WINDOW: i32 = 8;
 const ETHERNET: i32 = 14;
-/// Offset up to which loads are direct.
+/// Maximum offset of direct loads.
 const MOST_DIRECT: u32 = 1 << 14;
-/// Places on the stack: bytes from the packet, the window as two numbers, scratch memory.
+/// Stack offsets: bytes from the packet, the window as two numbers, scratch memory.
 const LOADED: i16 = -16;
 const FIRST: i16 = -24;
 const SECOND: i16 = -32;

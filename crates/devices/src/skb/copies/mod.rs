@@ -1,16 +1,16 @@
-//! Copies of what an interface receives and sends, for a capture.
+//! Copies of the packets that an interface receives and sends, for a capture.
 //!
-//! A program at each side that is wanted asks the filter in the kernel, and puts what matches into a ring: so a packet that
-//! nothing matches costs the filter alone, and all packets stay on their way. At the ingress the program stands in front of
-//! the interface's own; at the egress it sees what all send, what the kernel carries too.
+//! A program at each wanted direction runs the filter in the kernel, and writes matching packets into a ring: other
+//! packets cost only the filter, and all packets continue on their way. At the ingress the program is before the
+//! interface's own; at the egress it sees the packets of all senders, the kernel included.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `filter.rs` | the filter, from classic BPF to the kernel's |
+//! | `filter.rs` | the filter, translated from classic BPF to eBPF |
 //! | `program.rs` | the program around it, which writes records |
 //! | `ring.rs` | the reader's end of the ring |
 //!
-//! The programs go with the capture, and with the process.
+//! The programs are detached with the end of the capture or of the process.
 
 mod filter;
 mod program;
@@ -32,14 +32,14 @@ use std::sync::Weak;
 /// Copies of packets, and the programs that make them.
 #[derive(Debug)]
 pub struct Copies {
-    /// The ring's map, which becomes readable.
+    /// The ring's map, whose descriptor becomes readable.
     map: Map,
     ring: Ring,
-    /// By processor.
+    /// Counters by processor.
     counters: SharedCounters,
     processors: u16,
     links: Vec<OwnedFd>,
-    /// True while the interface is up; gone with the port.
+    /// True while the interface is up; dropped with the port.
     is_up: Weak<AtomicBool>,
     record: Vec<u8>,
 }
@@ -47,20 +47,20 @@ pub struct Copies {
 /// A copy of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Copy<'a> {
-    /// True if the interface has sent it, false if it has received it.
+    /// True if the interface has sent the packet, false if it has received it.
     pub sent: bool,
     /// Time of the copy, in nanoseconds of the monotonic clock.
     pub at: u64,
-    /// Length of the packet, its tag included.
+    /// Length of the packet in bytes, tag included.
     pub length: u32,
     /// Its first bytes.
     pub bytes: &'a [u8],
 }
 
-/// Reason why the kernel copies nothing for a capture.
+/// Reason why the kernel copies no packets for a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// Too many instructions.
+    /// The filter has too many instructions.
     #[error("the filter is too long for a program of the kernel")]
     Filter,
     /// The verifier refused the program.
@@ -71,7 +71,7 @@ pub enum CopyError {
         /// The last lines of the verifier's log.
         log: String,
     },
-    /// A call of the kernel.
+    /// A system call failed.
     #[error("cannot {step}: {errno}; it takes Linux 6.6 with CONFIG_NET_XGRESS and CAP_BPF")]
     Step {
         /// The step that failed.
@@ -82,8 +82,8 @@ pub enum CopyError {
 }
 
 impl Copies {
-    /// Copies of packets of an interface that match `filter`, with at most `longest` bytes each: of those that it receives,
-    /// sends, or both. At most `bytes` bytes wait for the reader.
+    /// Starts to copy packets that match `filter` and that the interface receives, sends, or both; at most
+    /// `longest` bytes each. At most `bytes` bytes wait for the reader.
     ///
     /// # Errors
     /// [`CopyError`]; nothing is attached then.
@@ -112,27 +112,28 @@ impl Copies {
         Ok(Self { map, ring, counters, processors, links, is_up, record: Vec::new() })
     }
 
-    /// The next copy; `None` if there is none yet.
+    /// Returns the next copy; `None` if there is none yet.
     ///
     /// # Errors
-    /// `NETDOWN` when all are read and the interface is switched off, or the port closed.
+    /// `NETDOWN` once all are read and the interface is down, or the port is closed.
     pub fn receive(&mut self) -> Result<Option<Copy<'_>>, Errno> {
         if self.ring.read(&mut self.record) {
             return parse(&mut self.record).map(Some).ok_or(Errno::BADMSG);
         }
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders nothing.
         let is_up = self.is_up.upgrade().is_some_and(|is_up| is_up.load(Ordering::Relaxed));
         if is_up { Ok(None) } else { Err(Errno::NETDOWN) }
     }
 
-    /// Detaches the programs: what is in the ring is all that will be.
+    /// Detaches the programs: no more copies are added to the ring.
     pub fn stop(&mut self) {
         self.links.clear();
     }
 
-    /// Number of packets that the filter was asked about, and of those that match and found no room.
+    /// Returns the number of packets that the filter was applied to, and the number of matches without room
+    /// in the ring.
     pub fn counts(&self) -> [u64; 2] {
-        // Relaxed: numbers that order nothing.
+        // Relaxed: the numbers order nothing.
         let count = |at| self.counters.get(at).load(Ordering::Relaxed);
         let sum =
             |word| (0..usize::from(self.processors)).map(|it| count(it * COUNTERS + usize::from(word))).sum();
@@ -146,7 +147,8 @@ impl AsFd for Copies {
     }
 }
 
-/// A record as the copy of a frame on the wire: the tag goes to its place, over the end of the record's header.
+/// Parses a record into a copy of the frame as on the wire: the tag is moved to its place, over the end of
+/// the record's header.
 fn parse(record: &mut [u8]) -> Option<Copy<'_>> {
     const BYTES: usize = RECORD.unsigned_abs() as usize;
     let header = *record.first_chunk::<BYTES>()?;
@@ -171,7 +173,7 @@ fn refused(errno: Errno, log: &str) -> CopyError {
     CopyError::Program { errno, log: lines.into_iter().rev().collect::<Vec<_>>().join(" | ") }
 }
 
-/// Addresses of a frame, and a tag.
+/// Bytes of a frame's MAC addresses, and of a tag.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 

@@ -1,8 +1,8 @@
-//! The program of a capture, at one side of an interface: each packet that the filter matches becomes a record in a ring, and
-//! goes on.
+//! The program of a capture, at one direction of an interface: for each packet that matches the filter it
+//! writes a record into a ring, and lets the packet pass.
 //!
-//! Verifiers take constant sizes alone, so a record has the size of the smallest class that it fits. Without room for it the
-//! packet is counted as lost.
+//! Verifiers accept constant sizes only, so a record has the size of the smallest class that it fits. If the
+//! ring has no room, the packet is counted as lost.
 
 use super::filter::{tag, translate};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -15,12 +15,13 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared<'a> {
     pub(super) ring: BorrowedFd<'a>,
-    /// Of each processor: packets that the filter was asked about, and those that found no room.
+    /// Per processor: packets that the filter was applied to, and packets without room.
     pub(super) counters: BorrowedFd<'a>,
     pub(super) processors: u16,
 }
 
-/// The program that takes at most `longest` bytes of each packet. `None` if it is too long for the kernel's jumps.
+/// Returns the program that copies at most `longest` bytes of each packet; `None` if it is too long for the
+/// kernel's jumps.
 pub(super) fn program(
     shared: Shared<'_>,
     is_egress: bool,
@@ -55,7 +56,7 @@ impl Shared<'_> {
         program.count(R1, 8 * i16::from(counter), R2);
     }
 
-    /// Puts the room for a record into R9, with the verdict in R7 and the number of bytes to copy in R8.
+    /// Reserves a record and puts its address into R9; R7 has the verdict, R8 the number of bytes to copy.
     fn reserve(self, program: &mut Assembler, longest: u32, (reserved, lost): (Label, Label)) {
         let [limited, short, some] = [(); 3].map(|()| program.label());
         program.jump_value(Condition::NotGreater, R7, longest.cast_signed(), limited);
@@ -66,7 +67,7 @@ impl Shared<'_> {
         program.jump(Condition::NotGreater, R8, R1, short);
         program.copy(R8, R1);
         program.place(short);
-        // For the verifier: at least a byte.
+        // For the verifier: at least one byte.
         program.jump_value(Condition::Greater, R8, 0, some);
         program.go(lost);
         program.place(some);
@@ -110,27 +111,27 @@ fn fill(program: &mut Assembler, is_egress: bool) {
     program.set(R1, is_egress.into());
     program.store(Width::Word, R9, 24, R1);
     program.copy(R1, R9);
-    // It wakes the reader when that has read all before.
+    // Submitting wakes the reader if it has read all earlier records.
     program.set(R2, 0);
     program.call(Helper::RingSubmit);
 }
 
-/// Bytes of a packet in records, by class.
+/// Returns the classes of packet bytes in records.
 fn classes(longest: u32) -> impl Iterator<Item = i32> {
     let smaller = (SMALLEST.ilog2()..u32::BITS - 1).map(|power| 1 << power);
     smaller.take_while(move |&class| class < longest).chain([longest]).map(u32::cast_signed)
 }
 
-/// Bytes of a record in front of the packet's: time, length, bytes, verdict, tag, side.
+/// Bytes of a record before the packet's: time, length, bytes, verdict, tag, direction.
 pub(super) const RECORD: i32 = 28;
 const SMALLEST: u32 = 128;
-/// Words of counters of each processor, a cache line.
+/// Number of counter words per processor: a cache line.
 pub(super) const COUNTERS: usize = 8;
 const PROCESSOR_SHIFT: i32 = 6;
 const _: () = assert!(COUNTERS * 8 == 1 << PROCESSOR_SHIFT);
 pub(super) const ASKED: u8 = 0;
 pub(super) const LOST: u8 = 1;
-/// Words that a jump reaches.
+/// Maximum distance of a jump in instructions.
 const MOST_WORDS: usize = 32_000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The reader's end of a BPF ring buffer (`BPF_MAP_TYPE_RINGBUF`).
 //!
-//! The producers' position moves when a program reserves room; each record has a head of eight bytes, with its length and a
-//! bit that says that it is not written yet. The reader stops there, so records are read in the order of their reservation.
-//! Source: Linux, Documentation/bpf/ringbuf.rst.
+//! The producer position moves when a program reserves room. Each record has a header of eight bytes with its
+//! length and a busy bit, set until the record is written. The reader stops at a busy record, so records are
+//! read in the order of their reservation. Source: Linux, Documentation/bpf/ringbuf.rst.
 
 use super::sys::RingMemory;
 use core::sync::atomic::{Ordering, fence};
@@ -13,26 +13,28 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 pub(super) struct Ring {
     memory: RingMemory,
-    /// Position of the next record; positions grow for ever.
+    /// Position of the next record; positions grow without bound.
     position: usize,
 }
 
 impl Ring {
-    /// The ring of a map of `bytes` bytes.
+    /// Maps the ring of a map of `bytes` bytes.
     pub(super) fn new(map: BorrowedFd<'_>, bytes: usize) -> Result<Self, Errno> {
         Ok(Self { memory: RingMemory::map(map, bytes)?, position: 0 })
     }
 
-    /// Takes the next record into `record`; false if there is none yet.
+    /// Copies the next record into `record`; returns `false` if there is none yet.
     pub(super) fn read(&mut self, record: &mut Vec<u8>) -> bool {
-        // Relaxed, and the fence: pairs with the kernel's release of the position when it reserves, so that the head is there.
+        // Relaxed, and the fence: pairs with the kernel's release of the position when it reserves, so that
+        // the header is visible.
         while self.position != self.memory.produced().load(Ordering::Relaxed) {
             fence(Ordering::Acquire);
             let head = self.memory.head(self.position).load(Ordering::Relaxed);
             if head & BUSY != 0 {
                 return false;
             }
-            // Pairs with the kernel's exchange of the head when a program submits, so that the record is there.
+            // Pairs with the kernel's exchange of the header when a program submits, so that the record is
+            // visible.
             fence(Ordering::Acquire);
             let length = (head & !(BUSY | DISCARDED)) as usize;
             let is_there = head & DISCARDED == 0;
@@ -41,7 +43,8 @@ impl Ring {
                 self.memory.copy(self.position.wrapping_add(HEAD), record);
             }
             self.position = self.position.wrapping_add((HEAD + length).next_multiple_of(HEAD));
-            // Release: pairs with the kernel's acquire before it reserves, so that nothing is overwritten that is being read.
+            // Release: pairs with the kernel's acquire before it reserves, so that no record is overwritten
+            // while it is read.
             self.memory.consumed().store(self.position, Ordering::Release);
             if is_there {
                 return true;
@@ -51,7 +54,7 @@ impl Ring {
     }
 }
 
-/// Bytes of a record's head, and the alignment of records.
+/// Bytes of a record's header, and the alignment of records.
 const HEAD: usize = 8;
 /// `BPF_RINGBUF_BUSY_BIT` and `BPF_RINGBUF_DISCARD_BIT`.
 const BUSY: u32 = 1 << 31;

@@ -1,6 +1,6 @@
-//! Memory of a BPF ring buffer; what leaves this file is safe to call.
+//! Memory of a BPF ring buffer; the functions that this file exports are safe to call.
 //!
-//! Facts are looked up in Linux, kernel/bpf/ringbuf.c (what is mapped at which offset) and mmap(2).
+//! Facts are from Linux, kernel/bpf/ringbuf.c (mapping offsets) and mmap(2).
 #![expect(unsafe_code, reason = "UNSAFETY: memory that the kernel writes to")]
 
 use core::ptr::{NonNull, copy_nonoverlapping};
@@ -11,9 +11,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 /// The pages of both positions, and the records.
 #[derive(Debug)]
 pub(super) struct RingMemory {
-    /// A page that begins with the reader's position.
+    /// A page that begins with the consumer position.
     reader: NonNull<u8>,
-    /// A page that begins with the producers' position, and the records behind it.
+    /// A page that begins with the producer position, followed by the records.
     producers: NonNull<u8>,
     page: usize,
     bytes: usize,
@@ -51,27 +51,27 @@ impl RingMemory {
         Ok(Self { reader, producers, page, bytes })
     }
 
-    /// Bytes of the records' memory.
+    /// Returns the size of the records' memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Position up to which the reader is through.
+    /// Returns the position up to which the reader has read.
     pub(super) fn consumed(&self) -> &AtomicUsize {
         // SAFETY: the page is mapped as long as this lives, aligned, and begins with this word, which the kernel reads.
         unsafe { self.reader.cast().as_ref() }
     }
 
-    /// Position up to which room is reserved. It can be read alone.
+    /// Returns the position up to which room is reserved. Only the kernel writes it.
     pub(super) fn produced(&self) -> &AtomicUsize {
         // SAFETY: as above; the kernel writes it as a whole word.
         unsafe { self.producers.cast().as_ref() }
     }
 
-    /// First word of the head of the record at `position`. It can be read alone.
+    /// Returns the first word of the record header at `position`. Only the kernel writes it.
     ///
     /// # Panics
-    /// If the position is not that of a head.
+    /// If no header starts at the position.
     pub(super) fn head(&self, position: usize) -> &AtomicU32 {
         assert!(position.is_multiple_of(8), "heads are aligned");
         // SAFETY: the place is inside the mapping, by the mask, and aligned, by the assertion and because pages are; the
@@ -79,7 +79,7 @@ impl RingMemory {
         unsafe { self.place(position).cast().as_ref() }
     }
 
-    /// Copies a record out. Its producer is through with it, and the reader's position is not behind it yet.
+    /// Copies a record out. Its producer has submitted it, and the consumer position has not passed it.
     ///
     /// # Panics
     /// If it is larger than the ring.
@@ -102,7 +102,7 @@ impl RingMemory {
         }
     }
 
-    /// Bytes of a record in front of the end of the memory; the others are at its beginning.
+    /// Returns the number of bytes of a record before the end of the memory; the others are at its beginning.
     fn before_end(&self, position: usize, length: usize) -> usize {
         assert!(length <= self.bytes, "a record is in the ring");
         length.min(self.bytes - (position & (self.bytes - 1)))

@@ -4,27 +4,27 @@ use super::message::{DEVICE_BYTES, ECONNRESET, ENODEV, EOVERFLOW, EPIPE, Header,
 use crate::usb::model::Identity;
 use crate::usb::{Speed, Status};
 
-/// Bus and device number of the one device of a server, as `vhci_hcd` joins them.
+/// Bus and device number of a server's only device, joined as in `vhci_hcd`.
 pub(super) const DEVICE_ID: u32 = 1 << 16 | 2;
 
 const EPROTO: i32 = -71;
 
 impl Header {
-    /// A transfer that has ended.
+    /// Returns the header for a completed transfer.
     pub(super) fn submitted(sequence: u32, status: Status, actual: usize) -> Self {
         let actual = u32::try_from(actual).unwrap_or(u32::MAX);
         let words = [error(status).cast_unsigned(), actual, 0, u32::MAX, 0];
         Self { command: SUBMITTED, sequence, words, ..Self::default() }
     }
 
-    /// True if a transfer ended early.
+    /// Returns the header of the answer to an unlink; `early` if the transfer was cancelled.
     pub(super) fn unlinked(sequence: u32, early: bool) -> Self {
         let status = if early { ECONNRESET.cast_unsigned() } else { 0 };
         Self { command: UNLINKED, sequence, words: [status, 0, 0, 0, 0], ..Self::default() }
     }
 }
 
-/// The error that Linux has for a status.
+/// Returns the Linux error for a status.
 const fn error(status: Status) -> i32 {
     match status {
         Status::Done => 0,
@@ -36,7 +36,7 @@ const fn error(status: Status) -> i32 {
     }
 }
 
-/// Description of a device by its server.
+/// Returns the server's description of a device.
 pub(super) fn describe(identity: &Identity, name: &str) -> [u8; DEVICE_BYTES] {
     let mut bytes = [0; DEVICE_BYTES];
     let path = format!("/polder/model/{name}");
@@ -49,14 +49,14 @@ pub(super) fn describe(identity: &Identity, name: &str) -> [u8; DEVICE_BYTES] {
     for (at, half) in [(300, identity.vendor), (302, identity.product), (304, 0x0300_u16)] {
         put(&mut bytes[at..], &half.to_be_bytes());
     }
-    // Class, subclass, protocol, the configuration that is set, configurations, interfaces.
+    // Class, subclass, protocol, current configuration, number of configurations, number of interfaces.
     let [class, subclass, protocol] = identity.class;
     let interfaces = u8::try_from(identity.interfaces.len()).unwrap_or(u8::MAX);
     put(&mut bytes[306..], &[class, subclass, protocol, 1, 1, interfaces]);
     bytes
 }
 
-/// The kernel's number of a speed.
+/// Returns the kernel's number of a speed.
 const fn speed_number(speed: Speed) -> u32 {
     match speed {
         Speed::High => 3,

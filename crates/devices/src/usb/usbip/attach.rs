@@ -1,4 +1,4 @@
-//! Reaching a USB/IP server and asking it for a device.
+//! Connecting to a USB/IP server and importing a device.
 
 use super::message::{
     DEVICE_BYTES, Described, NAME_BYTES, REPLY_IMPORT, REQUEST_IMPORT, SETUP_BYTES, VERSION, setup_head,
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Time after which a wait looks whether it is still wanted.
+/// Interval at which a wait checks for cancellation.
 const STEP: Duration = Duration::from_millis(20);
 
 /// Address of a USB/IP server.
@@ -23,7 +23,7 @@ const STEP: Duration = Duration::from_millis(20);
 pub enum ServerAddress {
     /// A host and a port (`192.0.2.1:3240`).
     Tcp(String),
-    /// A local socket.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -42,7 +42,7 @@ pub enum ClientError {
     /// The server cannot be reached.
     #[error("cannot reach the USB/IP server {0}: {1}; is usbipd running, and the port open?")]
     Reach(ServerAddress, io::Error),
-    /// Another service answers there.
+    /// Another service answers at the address.
     #[error("{0} is not a USB/IP server of version 1.1.1")]
     Protocol(ServerAddress),
     /// The server does not export the device.
@@ -50,15 +50,15 @@ pub enum ClientError {
         "the USB/IP server {0} has no device {1}, or another client has it: `usbip list -r` and `usbip bind -b {1}` there"
     )]
     NoDevice(ServerAddress, String),
-    /// A name that no device has.
+    /// The name is invalid for a device.
     #[error("`{0}` is no bus id: it has 1 to 31 bytes, as `1-1.4`")]
     Name(String),
-    /// The device is on a bus that is too slow.
+    /// The bus of the device is too slow.
     #[error("the device {0} is on a USB 1 bus; it needs USB 2 or 3")]
     Slow(String),
 }
 
-/// A connection that is not waited for longer than until its deadline, nor after `cancelled` is set.
+/// A connection whose operations end at a deadline, or when `cancelled` is set.
 pub(super) struct Conversation<'a> {
     stream: OwnedFd,
     deadline: Nanos,
@@ -66,7 +66,7 @@ pub(super) struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    /// Connects to a server; all that is said to it must be said within `patience`.
+    /// Connects to a server; the whole conversation must end within `patience`.
     pub(super) fn begin(
         server: &ServerAddress,
         patience: Duration,
@@ -117,7 +117,7 @@ impl<'a> Conversation<'a> {
         Ok(conversation)
     }
 
-    /// A local socket is connected at once, or has no room for the moment.
+    /// Connects to a Unix socket, which is done at once or fails for lack of room.
     fn connect_local(path: &Path, deadline: Nanos, cancelled: &'a AtomicBool) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let conversation = Self { stream: socket(AddressFamily::UNIX)?, deadline, cancelled };
@@ -130,13 +130,13 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The socket, which does not block.
+    /// Returns the socket, which is non-blocking.
     pub(super) fn into_stream(self) -> OwnedFd {
         self.stream
     }
 
     fn go_on(&self) -> io::Result<()> {
-        // Relaxed: a wish that is seen later is fulfilled later.
+        // Relaxed: a cancellation may be seen late.
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(io::Error::other("given up, because the program ends"));
         }
@@ -179,7 +179,7 @@ impl Write for Conversation<'_> {
     }
 }
 
-/// Asks for the device; what follows on the stream are transfers.
+/// Imports the device; afterwards the stream carries transfers.
 pub(super) fn import(
     stream: &mut (impl Read + Write),
     server: &ServerAddress,

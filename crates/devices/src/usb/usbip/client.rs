@@ -1,8 +1,8 @@
-//! A device behind a socket, as a transport.
+//! A transport to a device behind a socket.
 //!
-//! Data go straight between the socket and the memory of the URBs. What the server says is checked:
-//! one that answers what nobody asked, or more than was asked for, loses the connection; then every
-//! URB comes back as gone.
+//! Data is read and written directly between the socket and the memory of the URBs. The server's messages are
+//! checked: after an answer to no request, or one longer than requested, the connection is closed, and every
+//! URB completes as gone.
 
 use super::attach::{ClientError, Conversation, ServerAddress, import};
 use super::message::{
@@ -21,10 +21,10 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
-/// Transfers in flight at most; a sequence number has its place in the lower bits.
+/// Maximum number of transfers in flight; the lower bits of a sequence number are its place.
 const PLACES: usize = 1024;
 const PLACE_BITS: u32 = PLACES.trailing_zeros();
-/// Time for which connecting and importing may take together, the resolution of a name aside.
+/// Time limit for connecting and importing together, name resolution excluded.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// State of the stream from the server: the kind of the next bytes.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 enum Reading {
     /// A header, with its bytes so far.
     Header(usize),
-    /// Data for the transfer in that place, of which `done` bytes are there, then the header.
+    /// Data for the transfer in that place, of which `done` bytes have arrived; then the header.
     Data { place: usize, status: Status, actual: usize, done: usize },
 }
 
@@ -46,11 +46,11 @@ pub struct Client {
     pending: Vec<Option<Pending>>,
     free: Vec<usize>,
     generation: u32,
-    /// Messages to be sent: places of transfers, or short messages of their own.
+    /// Messages to be sent: places of transfers, or short messages.
     outgoing: VecDeque<Outgoing>,
-    /// Bytes of the first of them that have been sent.
+    /// Bytes of the first message that have been sent.
     sent: usize,
-    /// Requests to end transfers early: their sequence number and that of the transfer.
+    /// Requests to cancel transfers: their sequence number and that of the transfer.
     unlinks: Vec<(u32, u32)>,
     reading: Reading,
     header: [u8; HEADER_BYTES],
@@ -63,15 +63,15 @@ impl Client {
     /// Attaches the device `name` of a server.
     ///
     /// # Errors
-    /// [`ClientError`] says what to do next.
+    /// [`ClientError`], whose text names the remedy.
     pub fn attach(server: &ServerAddress, name: &str) -> Result<Self, ClientError> {
         Self::attach_unless(server, name, &AtomicBool::new(false))
     }
 
-    /// The same, unless `cancelled` is set before it is done.
+    /// Attaches a device, unless `cancelled` is set meanwhile.
     ///
     /// # Errors
-    /// [`ClientError`] says what to do next.
+    /// [`ClientError`], whose text names the remedy.
     pub fn attach_unless(
         server: &ServerAddress,
         name: &str,
@@ -108,7 +108,7 @@ impl Client {
         self.generation << PLACE_BITS | u32::try_from(place).unwrap_or(0)
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self) {
         while !self.outgoing.is_empty() && !self.gone {
             let mut pieces = [IoSlice::new(&[]); PIECES];
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Reads received bytes, straight into their place.
+    /// Reads received bytes directly into their place.
     fn receive(&mut self) {
         while !self.gone {
             self.calls += 1;
@@ -155,7 +155,7 @@ impl Client {
             Reading::Data { place, actual, done, .. } => {
                 let pending = self.pending[place].as_mut().ok_or(Errno::PROTO)?;
                 let data = &mut pending.urb.buffer.bytes_mut()[done..actual];
-                // The next header comes with the same call when it is there already.
+                // The same call reads the next header if it has arrived.
                 let mut pieces = [IoSliceMut::new(data), IoSliceMut::new(&mut self.header)];
                 rustix::io::readv(&self.stream, &mut pieces)
             }
@@ -188,7 +188,7 @@ impl Client {
         if header.command == UNLINKED {
             let found = self.unlinks.iter().position(|&(sequence, _)| sequence == header.sequence);
             let Some((_, target)) = found.map(|at| self.unlinks.swap_remove(at)) else { return self.lose() };
-            // The answer to a transfer that had ended has come before; one that ended meanwhile gets none.
+            // An earlier completed transfer has been answered; a cancelled one gets no other answer.
             if let Some(place) = self.find(target) {
                 self.end(place, Status::Cancelled, 0);
             }
@@ -221,7 +221,7 @@ impl Client {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Marks the connection as lost.
     #[cold]
     fn lose(&mut self) {
         self.gone = true;
@@ -231,7 +231,7 @@ impl Client {
     }
 }
 
-/// Flags of a transfer, as Linux's `vhci_hcd` sends them.
+/// Returns the flags of a transfer, as Linux's `vhci_hcd` sends them.
 fn transfer_flags(urb: &Urb) -> u32 {
     let direction = if urb.is_in() { FLAG_IN } else { 0 };
     direction | if urb.zero_packet { FLAG_ZERO_PACKET } else { 0 }
@@ -300,7 +300,7 @@ impl Transport for Client {
         }
         let output = if self.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut look = [PollFd::new(&self.stream, PollFlags::IN | output)];
-        // Woken or not: the caller looks.
+        // Woken or not, the caller checks.
         let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
     }
 

@@ -1,4 +1,4 @@
-//! List of a server's devices, without attaching any.
+//! Listing of a server's devices, without attaching any.
 
 use super::attach::{ClientError, Conversation, ServerAddress};
 use super::message::{
@@ -10,29 +10,28 @@ use core::time::Duration;
 use std::io::{Read, Write};
 use std::sync::atomic::AtomicBool;
 
-/// Devices that are looked at; a server that claims more is not believed.
+/// Maximum number of devices; a server that reports more is not believed.
 const MOST_DEVICES: u32 = 1024;
 
 /// A device that a server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name there.
+    /// Its bus id at the server.
     pub busid: String,
-    /// Its vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Its product.
+    /// Product ID.
     pub product: u16,
     /// Class, subclass and protocol of each interface.
     pub interfaces: Vec<[u8; 3]>,
-    /// Its bus, if it is fast enough.
+    /// Speed of its bus; `None` if it is too slow.
     pub speed: Option<Speed>,
 }
 
-/// Devices that a server offers, without those that another client has. Waits for at most
-/// `patience`.
+/// Returns the devices that a server offers, without those of other clients. Waits for at most `patience`.
 ///
 /// # Errors
-/// [`ClientError`] says what to do next.
+/// [`ClientError`], whose text names the remedy.
 pub fn list(server: &ServerAddress, patience: Duration) -> Result<Vec<Listed>, ClientError> {
     ask(&mut Conversation::begin(server, patience, &AtomicBool::new(false))?, server)
 }

@@ -2,40 +2,40 @@
 
 use crate::usb::{Speed, Status};
 
-/// Version in front of set-up messages.
+/// Version in set-up messages.
 pub(super) const VERSION: u16 = 0x0111;
-/// Asks for the list of devices.
+/// Request for the list of devices.
 pub(super) const REQUEST_LIST: u16 = 0x8005;
-/// Answers with it.
+/// Answer with the list.
 pub(super) const REPLY_LIST: u16 = 0x0005;
-/// Asks for a device.
+/// Request for a device.
 pub(super) const REQUEST_IMPORT: u16 = 0x8003;
-/// Answers with it.
+/// Answer with the device.
 pub(super) const REPLY_IMPORT: u16 = 0x0003;
 
-/// Bytes in front of a set-up message: version, code, status.
+/// Bytes of the head of a set-up message: version, code, status.
 pub(super) const SETUP_BYTES: usize = 8;
-/// Bytes of the name of a device.
+/// Bytes of a device's name.
 pub(super) const NAME_BYTES: usize = 32;
 /// Offset of the name in a device's description.
 pub(super) const NAME_AT: usize = 256;
-/// Bytes that describe an interface in a list.
+/// Bytes of an interface's description in a list.
 pub(super) const INTERFACE_BYTES: usize = 4;
-/// Bytes that describe a device.
+/// Bytes of a device's description.
 pub(super) const DEVICE_BYTES: usize = 312;
-/// Bytes in front of a transfer.
+/// Bytes of a transfer's header.
 pub(super) const HEADER_BYTES: usize = 48;
 
-/// Asks for a transfer.
+/// Request for a transfer.
 pub(super) const SUBMIT: u32 = 1;
-/// Asks that a transfer end early.
+/// Request to cancel a transfer.
 pub(super) const UNLINK: u32 = 2;
-/// Ends a transfer.
+/// Completion of a transfer.
 pub(super) const SUBMITTED: u32 = 3;
-/// Says whether a transfer ended early.
+/// Answer to a cancellation.
 pub(super) const UNLINKED: u32 = 4;
 
-/// Flags of a transfer: data to the host; a packet without data ends one of whole packets.
+/// Flags of a transfer: data to the host; a zero-length packet after a full last packet.
 pub(super) const FLAG_IN: u32 = 0x200;
 pub(super) const FLAG_ZERO_PACKET: u32 = 0x40;
 
@@ -54,8 +54,8 @@ pub(super) struct Header {
     /// 1 for data to the host.
     pub(super) direction: u32,
     pub(super) endpoint: u32,
-    /// Fields that depend on the command. Of a request: flags, length, start frame, packets (none: all
-    /// ones) and interval.
+    /// Fields that depend on the command. Of a request: flags, length, start frame, packets (none: all ones)
+    /// and interval.
     pub(super) words: [u32; 5],
     pub(super) setup: [u8; 8],
 }
@@ -88,18 +88,18 @@ impl Header {
         bytes
     }
 
-    /// Status and length of a transfer that has ended.
+    /// Returns status and length of a completed transfer.
     pub(super) fn outcome(&self) -> (Status, usize) {
         (status(self.words[0].cast_signed()), self.words[1] as usize)
     }
 }
 
-/// The status that an error of Linux means.
+/// Returns the status for an error of Linux.
 const fn status(error: i32) -> Status {
     match error {
         0 => Status::Done,
         EPIPE => Status::Stall,
-        // ENOENT and ECONNRESET are unlinked; ESHUTDOWN and ENODEV are gone.
+        // ENOENT and ECONNRESET: unlinked; ESHUTDOWN and ENODEV: gone.
         -2 | ECONNRESET => Status::Cancelled,
         EOVERFLOW => Status::Babble,
         ENODEV | -108 => Status::Gone,
@@ -107,14 +107,14 @@ const fn status(error: i32) -> Status {
     }
 }
 
-/// Head of a set-up message.
+/// Returns the head of a set-up message.
 pub(super) fn setup_head(code: u16, status: u32) -> [u8; SETUP_BYTES] {
     let ([a, b], [c, d]) = (VERSION.to_be_bytes(), code.to_be_bytes());
     let [e, f, g, h] = status.to_be_bytes();
     [a, b, c, d, e, f, g, h]
 }
 
-/// Description of a device by a server.
+/// A server's description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) device: u32,

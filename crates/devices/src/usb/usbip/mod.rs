@@ -1,8 +1,8 @@
 //! USB/IP: a USB device over a stream, between processes or machines.
 //!
-//! [`Server`] shows a model to whoever connects, Linux's `vhci_hcd` or our own client; [`Client`] is a
-//! [`Transport`](crate::usb::Transport) to a device that Linux's `usbip-host` or a model shows. Own
-//! code, because the protocol has two messages to set up and four to transfer.
+//! [`Server`] exports a model to any client, Linux's `vhci_hcd` or our own; [`Client`] is a
+//! [`Transport`](crate::usb::Transport) to a device that Linux's `usbip-host` or a model exports. Own code,
+//! because the protocol is small: two messages for set-up, four for transfers.
 //!
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.
 

@@ -5,10 +5,10 @@ use crate::usb::Urb;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Pieces that one system call sends.
+/// Number of pieces that one system call sends.
 pub(super) const PIECES: usize = 64;
 
-/// A transfer that has been asked for.
+/// A submitted transfer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) sequence: u32,
@@ -21,11 +21,11 @@ pub(super) struct Pending {
 pub(super) enum Outgoing {
     /// The transfer in that place, with its data.
     Transfer(usize),
-    /// A short one of its own.
+    /// A short message.
     Message([u8; HEADER_BYTES]),
 }
 
-/// Bytes of a message with its data.
+/// Returns the bytes of a message with its data.
 pub(super) fn message_bytes(message: &Outgoing, pending: &[Option<Pending>]) -> usize {
     match message {
         Outgoing::Message(_) => HEADER_BYTES,
@@ -36,12 +36,12 @@ pub(super) fn message_bytes(message: &Outgoing, pending: &[Option<Pending>]) -> 
     }
 }
 
-/// The bytes that go to the server behind a transfer's header.
+/// Returns the bytes that follow a transfer's header to the server.
 fn data_of(urb: &Urb) -> &[u8] {
     if urb.is_in() { &[] } else { &urb.buffer.bytes()[..urb.length.min(urb.buffer.bytes().len())] }
 }
 
-/// Puts the pieces of messages together, without the first `skip` bytes; returns how many.
+/// Collects the pieces of messages, without the first `skip` bytes; returns their number.
 pub(super) fn gather<'a>(
     outgoing: &'a VecDeque<Outgoing>,
     pending: &'a [Option<Pending>],

@@ -1,4 +1,4 @@
-//! A model behind a socket: one client at a time, one thread, no waiting on anything but everything.
+//! A USB/IP server for a model: one client at a time, in one thread with one wait for all events.
 
 use super::answer::{DEVICE_ID, describe};
 use super::message::{
@@ -17,13 +17,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of one transfer; a client that asks for more is refused.
+/// Maximum bytes of one transfer; a client that requests more is refused.
 const LONGEST_TRANSFER: usize = 1 << 20;
-/// Longest interval of an interrupt endpoint that `usb_submit_urb` of Linux accepts, in microframes.
+/// Maximum interval of an interrupt endpoint that Linux's `usb_submit_urb` accepts, in microframes.
 const LONGEST_INTERVAL: u32 = 1 << 15;
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const READ: usize = 256 * 1024;
-/// Longest sleep: faults are planned and cables pulled from other threads.
+/// Maximum sleep: other threads plan faults and unplug cables.
 const NAP_NANOS: u64 = 5_000_000;
 
 /// Reason why a server ended.
@@ -75,7 +75,7 @@ impl Listener {
     }
 }
 
-/// Shows one model to clients.
+/// Exports one model to clients.
 pub struct Server<M> {
     listener: Listener,
     bench: Arc<Mutex<Bench<M>>>,
@@ -88,7 +88,7 @@ pub struct Server<M> {
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// Lets [`Server::run`] return.
+    /// Makes [`Server::run`] return.
     pub fn stop(&self) {
         let written = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
         debug_assert!(written.is_ok(), "an event's counter takes far more than one stop");
@@ -103,7 +103,7 @@ struct Session {
     input: Vec<u8>,
     output: Vec<u8>,
     attached: bool,
-    /// Sequence numbers of transfers, by the model's names for them.
+    /// Sequence numbers of transfers, by the model's URB identifier.
     sequences: HashMap<u32, u32>,
     next_id: u32,
 }
@@ -116,10 +116,10 @@ enum Progress {
 }
 
 impl<M: Model> Server<M> {
-    /// A server on a TCP socket; the device is called `name` (`1-1`).
+    /// Creates a server on a TCP socket; the device's name is `name` (`1-1`).
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// If the process may open no more files.
     pub fn tcp(
         listener: TcpListener,
         name: impl Into<String>,
@@ -129,10 +129,10 @@ impl<M: Model> Server<M> {
         Self::new(Listener::Tcp(listener), name.into(), bench)
     }
 
-    /// A server on a local socket; the device is called `name` (`1-1`).
+    /// Creates a server on a Unix socket; the device's name is `name` (`1-1`).
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// If the process may open no more files.
     pub fn unix(
         listener: UnixListener,
         name: impl Into<String>,
@@ -148,16 +148,16 @@ impl<M: Model> Server<M> {
         Ok(Self { listener, bench, name, stop: Arc::new(stop) })
     }
 
-    /// Ends the server.
+    /// Returns a handle that ends the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Serves one client after the other until it is stopped. The device is plugged in anew for each
-    /// client; when it is unplugged, the client's connection ends.
+    /// Serves one client after another until it is stopped. The device is plugged in anew for each client; if
+    /// it is unplugged, the client's connection ends.
     ///
     /// # Errors
-    /// When the system refuses to wait or to accept. What a client does is no error.
+    /// If the system refuses to wait or to accept. Errors of clients are not reported.
     pub fn run(&self) -> Result<(), ServerError> {
         let mut session: Option<Session> = None;
         while !self.is_stopped() {
@@ -187,7 +187,7 @@ impl<M: Model> Server<M> {
         self.bench.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a client that has come, and plugs the device in for it.
+    /// Accepts a client, and plugs the device in for it.
     fn greet(&self) -> Option<Session> {
         let stream = self.listener.accept().ok()?;
         self.lock().adapter.plug();
@@ -199,7 +199,7 @@ impl<M: Model> Server<M> {
         rustix::event::poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
-    /// Sleeps until there is work, without holding the model.
+    /// Sleeps until there is work, with the model unlocked.
     fn wait(
         &self,
         mut guard: MutexGuard<'_, Bench<M>>,
@@ -240,7 +240,7 @@ impl Session {
         }
     }
 
-    /// Reads received requests, and hands them to the model.
+    /// Reads received requests, and passes them to the model.
     fn exchange(&mut self, bench: &mut Bench<impl Model>, name: &str) -> Progress {
         if !bench.adapter.is_plugged() || self.read().is_err() {
             return Progress::Ended;
@@ -249,7 +249,7 @@ impl Session {
         loop {
             let rest = &self.input[used..];
             let taken = if self.attached { transfer(rest) } else { Some(setup(rest)) };
-            // More than a transfer may have: nothing that follows can be understood.
+            // The transfer is too long: the rest of the stream cannot be parsed.
             let Some(taken) = taken else { return Progress::Ended };
             let Some(length) = taken else { break };
             let message = self.input[used..used + length].to_vec();
@@ -280,7 +280,7 @@ impl Session {
         Ok(())
     }
 
-    /// A message of the set-up; `false` when the connection is to end.
+    /// Handles a set-up message; returns `false` if the connection is to end.
     fn take_setup(&mut self, message: &[u8], adapter: &impl Model, name: &str) -> bool {
         let identity = adapter.identity();
         let device = describe(&identity, name);
@@ -309,7 +309,8 @@ impl Session {
         true
     }
 
-    /// Hands a transfer to the model. What Linux's `usbip-host` refuses ends the session, as it does there.
+    /// Passes a transfer to the model. A transfer that Linux's `usbip-host` refuses ends the session, as it
+    /// does there.
     fn take_transfer(&mut self, message: &[u8], adapter: &mut impl Model) -> Progress {
         let Some(header) = message.first_chunk().map(Header::read) else { return Progress::Ended };
         if header.device != DEVICE_ID {
@@ -349,12 +350,12 @@ impl Session {
     fn answer(&mut self, adapter: &mut impl Model) -> bool {
         let mut some = false;
         while let Some(done) = adapter.complete() {
-            // Cancelled transfers have been answered when they were.
+            // Cancelled transfers have been answered already.
             let Some(sequence) = self.sequences.remove(&done.urb.id) else { continue };
             some = true;
             self.output.extend(Header::submitted(sequence, done.status, done.actual).write());
             if done.urb.is_in() && done.actual > 0 {
-                // A model that claims more than there is sends that many bytes all the same.
+                // If the model reports more bytes than the buffer has, that many are sent all the same.
                 self.output.extend_from_slice(done.received());
                 let missing = done.actual - done.received().len();
                 self.output.resize(self.output.len() + missing, 0);
@@ -364,7 +365,7 @@ impl Session {
             match rustix::net::send(&self.stream, &self.output, rustix::net::SendFlags::NOSIGNAL) {
                 Ok(count) => drop(self.output.drain(..count)),
                 Err(Errno::INTR) => {}
-                // Full, or gone: then reading says so.
+                // Full, or gone: the next read finds out.
                 Err(_) => break,
             }
         }
@@ -372,15 +373,15 @@ impl Session {
     }
 }
 
-/// Bytes of the complete set-up message at the start of `bytes`; `None` when it is not all there.
+/// Returns the bytes of the complete set-up message at the start of `bytes`; `None` if it is incomplete.
 fn setup(bytes: &[u8]) -> Option<usize> {
     let code = u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]);
     let length = SETUP_BYTES + if code == REQUEST_IMPORT { NAME_BYTES } else { 0 };
     (bytes.len() >= length).then_some(length)
 }
 
-/// Bytes of the complete transfer at the start of `bytes`: `Some(None)` when it is not all there,
-/// `None` when it is none that we carry.
+/// Returns the bytes of the complete transfer at the start of `bytes`: `Some(None)` if it is incomplete,
+/// `None` if it is unsupported.
 fn transfer(bytes: &[u8]) -> Option<Option<usize>> {
     let Some(header) = bytes.first_chunk().map(Header::read) else { return Some(None) };
     if header.command == UNLINK {

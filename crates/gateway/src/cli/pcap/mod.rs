@@ -1,8 +1,8 @@
-//! Expressions in tcpdump's syntax, compiled by libpcap.
+//! Filter expressions in tcpdump's syntax, compiled by libpcap.
 //!
-//! For root the library runs in a process of its own, as the user nobody and without any privilege: it is a large
-//! parser, and nothing that root may do is needed for it. The expression goes there by standard input and the program
-//! comes back as a line of digits.
+//! For root, the library runs in a child process, as user nobody and without privileges, because it is a
+//! large parser. The expression is passed on standard input, and the program comes back as a line of
+//! hexadecimal digits.
 
 mod sys;
 
@@ -12,16 +12,16 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// Reason why an expression gives no program.
+/// Reason why an expression cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExpressionError {
-    /// The library is not there.
+    /// The library cannot be loaded.
     #[error(
         "expressions are compiled by libpcap, which cannot be loaded ({0}): install it (Debian: `apt install \
          libpcap0.8`; Fedora: `dnf install libpcap`), or leave the expression out to capture everything"
     )]
     NoLibrary(String),
-    /// The text is no expression.
+    /// The expression is invalid.
     #[error("`{expression}`: {why}; `man pcap-filter` has the syntax")]
     Bad {
         /// The expression.
@@ -29,21 +29,21 @@ pub(super) enum ExpressionError {
         /// Message of the library.
         why: String,
     },
-    /// The process that compiles cannot be started, or says nothing of use.
+    /// The child process cannot be started, or has no valid output.
     #[error("cannot compile the expression without privileges, as user {NOBODY}: {0}")]
     Apart(String),
 }
 
-/// The user and the group nobody, by the kernel's number for those without one (`overflowuid`).
+/// User and group nobody, by the kernel's `overflowuid`.
 const NOBODY: u32 = 65_534;
-/// Longest expression that is compiled, in bytes.
+/// Maximum length of an expression, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// Prefix of the line with the compiling process' result.
+/// Prefixes of the child process's result line.
 const DONE: &str = "program ";
 const BAD: &str = "bad ";
 const NO_LIBRARY: &str = "library ";
 
-/// Compiles an expression where the library can do no harm.
+/// Compiles an expression, for root in an unprivileged child process.
 pub(super) fn compile_apart(expression: &str, longest: u32) -> Result<Vec<Instruction>, ExpressionError> {
     if expression.trim().is_empty() || !rustix::process::geteuid().is_root() {
         return compile(expression, longest);
@@ -61,7 +61,8 @@ pub(super) fn compile_apart(expression: &str, longest: u32) -> Result<Vec<Instru
 }
 
 fn ask_apart(expression: &str, longest: u32) -> io::Result<String> {
-    // This program, also where its path may not be walked by others. Supplementary groups go with the user.
+    // This executable, even if user nobody cannot reach its path. Changing the user drops supplementary
+    // groups.
     let mut command = Command::new("/proc/self/exe");
     command.arg("compile-expression").arg(longest.to_string()).uid(NOBODY).gid(NOBODY).current_dir("/");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -72,10 +73,10 @@ fn ask_apart(expression: &str, longest: u32) -> io::Result<String> {
     String::from_utf8(output.stdout).map_err(io::Error::other)
 }
 
-/// Compiles the expression on standard input; says what has become of it on standard output.
+/// Compiles the expression on standard input in the child process, and prints the result.
 ///
 /// # Errors
-/// When it cannot be read, or privileges cannot be given up for good.
+/// When the input cannot be read, or privileges cannot be dropped.
 pub(super) fn compile_for_parent(longest: u32) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     let mut expression = String::new();

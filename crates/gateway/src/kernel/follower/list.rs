@@ -1,14 +1,15 @@
-//! Changes of the kernel's list of the routes with one key.
+//! Updates of the kernel's list of routes with the same key.
 //!
-//! IPv4: routes with one key differ in origin or effect, and the first of the list counts. IPv6: no two routes with
-//! one key have a next hop in common. Routes by gateways are siblings, together one route of several hops; a route of
-//! a router advertisement, by an interface alone or by a nexthop object stands by itself. Observed on Linux 6.18.
+//! IPv4: routes with the same key differ in origin or target, and the first of the list is used. IPv6: routes
+//! with the same key have no next hop in common. Routes with a gateway are siblings, which form one multipath
+//! route; routes from router advertisements, on-link routes and routes with a nexthop object stay separate.
+//! Observed on Linux 6.18.
 
 use crate::kernel::message::{HopSpec, Placement, Target};
 use crate::kernel::mirror::Route;
 use std::sync::Arc;
 
-/// The list after the kernel has put a route there.
+/// The list after the kernel has added or replaced a route.
 pub(super) fn with(known: &[Route], is_v6: bool, new: Route, placement: Placement) -> Vec<Route> {
     let mut list = known.to_vec();
     let is_known = list.iter().any(|route| route.is_same(&new));
@@ -41,7 +42,7 @@ fn with_v6(list: &mut Vec<Route>, mut new: Route, replaces: bool) {
     list.retain(|route| at.next() == Some(place) || !overlap(&route.target, &target));
 }
 
-/// The list after the kernel has removed a route; of an IPv6 route with siblings, the removed hops.
+/// The list after the kernel has removed a route, or hops of an IPv6 multipath route.
 pub(super) fn without(known: &[Route], is_v6: bool, gone: &Route) -> Vec<Route> {
     if is_v6 {
         return known.iter().filter_map(|route| without_hops(route, &gone.target)).collect();
@@ -66,7 +67,7 @@ fn without_hops(route: &Route, gone: &Target) -> Option<Route> {
     }
 }
 
-/// True if two IPv6 routes with one key have a next hop in common.
+/// True if two IPv6 routes with the same key have a next hop in common.
 fn overlap(one: &Target, other: &Target) -> bool {
     match (one, other) {
         (Target::Hops(one), Target::Hops(other)) => {
@@ -77,7 +78,7 @@ fn overlap(one: &Target, other: &Target) -> bool {
         }
         (Target::Hops(_) | Target::Object(..) | Target::Local(_), _)
         | (_, Target::Hops(_) | Target::Object(..) | Target::Local(_)) => false,
-        // All of these are by the loopback interface.
+        // All of these use the loopback interface.
         (one, other) => one.is_verdict() && other.is_verdict(),
     }
 }
@@ -86,7 +87,8 @@ fn is_same_hop(one: &HopSpec, other: &HopSpec) -> bool {
     (one.index, one.gateway) == (other.index, other.gateway)
 }
 
-/// Hops of the new target in the order of the old one, new hops last: a notice of a new sibling begins with it.
+/// Hops of the new target in the old target's order, new hops last, because a notice begins with the new
+/// sibling.
 fn in_order(old: &Target, new: &Target) -> Option<Target> {
     let (Target::Hops(old), Target::Hops(new)) = (old, new) else { return None };
     let place = |hop: &HopSpec| old.iter().position(|old| is_same_hop(old, hop)).unwrap_or(old.len());
@@ -95,7 +97,7 @@ fn in_order(old: &Target, new: &Target) -> Option<Target> {
     Some(Target::Hops(hops))
 }
 
-/// True if the kernel makes an IPv6 route a sibling of others: a static one by a gateway.
+/// True if the kernel makes an IPv6 route a sibling of others: a static route with a gateway.
 fn is_sibling(route: &Route) -> bool {
     const REDIRECT: u8 = 1;
     const KERNEL: u8 = 2;

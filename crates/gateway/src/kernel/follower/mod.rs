@@ -1,15 +1,15 @@
-//! Requests to the kernel, and trust in its answers.
+//! Requests that keep a copy of the kernel's tables correct.
 //!
-//! One socket brings notices and the answers of dumps in one queue, in which an answer may stand behind
-//! notices that are newer than it. So, while a dump goes on:
+//! One socket receives notices and dump answers in one queue, and a dump's answer may be older than a notice before it.
+//! So, while a dump is in progress:
 //!
-//! * of what a notice has told, the dump's answer is not believed;
-//! * of what neither has told, it is taken at its end that it is gone.
+//! * for items that a notice has named, the dump's answer is ignored;
+//! * known items that neither the dump nor a notice has named are removed at its end.
 //!
-//! Then whatever the order, the mirror is right once the dump is complete. Routes are believed by key: a dump that
-//! brings another list of routes than notices left is repeated. Some changes come without a
-//! notice: routes that go with an interface, an address or a next hop object. After such a thing the kinds
-//! that may have changed are dumped again, in bounded frequency. When notices were lost, everything is.
+//! The copy is then correct once the dump is complete. For routes, this applies to all routes with the same key: if a dump
+//! returns another list than the notices gave, it is repeated. Some changes cause no notice: routes that disappear with an
+//! interface, an address or a nexthop object. After such an event the affected kinds are dumped again, at a limited rate.
+//! After lost notices, all kinds are.
 
 mod list;
 
@@ -20,10 +20,11 @@ use super::request::Kind;
 use polder_datapath::units::Nanos;
 use std::collections::{BTreeSet, HashSet};
 
-/// Dumps because of doubt lie so far apart at least, and four times as far as the last one took.
+/// Minimum interval between dumps for doubtful kinds; four times the length of the last dump if that is
+/// longer.
 const CALM: Nanos = Nanos::from_millis(50);
 
-/// Mirror of the kernel's tables, and the requests that keep it right.
+/// Copy of the kernel's tables, and the requests that keep it correct.
 #[derive(Debug)]
 pub struct Follower {
     mirror: Mirror,
@@ -40,17 +41,17 @@ pub struct Follower {
     restarts: u64,
 }
 
-/// A dump that goes on.
+/// A dump in progress.
 #[derive(Debug)]
 struct Dump {
     kind: Kind,
     sequence: u32,
     /// Keys that notices have changed during the dump.
     told: HashSet<Key>,
-    /// Keys that the dump has brought; `None` when no known key could be gone.
+    /// Keys that the dump has returned; `None` if no known key can be obsolete.
     brought: Option<HashSet<Key>>,
     interrupted: bool,
-    /// Key of the routes that the dump brings at the moment, and those that it has brought.
+    /// Key of the routes that the dump is returning, with the routes so far.
     routes: Option<(RouteKey, Vec<Route>)>,
 }
 
@@ -72,32 +73,32 @@ impl Default for Follower {
 }
 
 impl Follower {
-    /// Known state of the kernel.
+    /// Copy of the kernel's tables.
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
-    /// The same, to take its changes.
+    /// Mutable access, to take changes.
     pub fn mirror_mut(&mut self) -> &mut Mirror {
         &mut self.mirror
     }
 
-    /// Routes of daemons that have ended.
+    /// Held routes of daemons that have ended.
     pub fn hold(&self) -> &Hold {
         &self.hold
     }
 
-    /// The same, to take its changes.
+    /// Mutable access, to take changes.
     pub fn hold_mut(&mut self) -> &mut Hold {
         &mut self.hold
     }
 
-    /// Sets the time for which the routes of a daemon that has ended are held; 0 for never.
+    /// Sets the time for which routes of an ended daemon are held; 0 disables it.
     pub fn set_hold(&mut self, time: Nanos) {
         self.hold.set_time(time);
     }
 
-    /// Removes what is not held any more.
+    /// Removes items whose hold has ended.
     pub fn release(&mut self, now: Nanos) {
         for key in self.hold.release(&self.mirror, now) {
             self.mirror.remove(key);
@@ -114,8 +115,8 @@ impl Follower {
         self.restarts
     }
 
-    /// Notices were lost, or the socket is a new one: everything is asked for again. What is known stays
-    /// until it is known better.
+    /// Starts to dump all tables again, after notices were lost or the socket was replaced. Known items stay
+    /// until the dumps contradict them.
     pub fn restart(&mut self) {
         self.wanted = Kind::ALL.into();
         self.doubted.clear();
@@ -147,18 +148,18 @@ impl Follower {
         Some(kind.dump(self.sequence))
     }
 
-    /// Time at which the next request is due, if one is to come by time alone.
+    /// Time at which the next request is due without other events.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let doubted = (!self.doubted.is_empty()).then_some(self.calm_from);
         doubted.into_iter().chain(self.hold.next_deadline()).min()
     }
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub fn hear(&mut self, datagram: &[u8], now: Nanos) {
         messages(datagram).for_each(|message| self.take(message, now));
     }
 
-    /// Takes a message.
+    /// Handles a message.
     pub fn take(&mut self, message: Message, now: Nanos) {
         let answers = self.dump.as_ref().is_some_and(|dump| dump.sequence == message.sequence);
         match message.said {
@@ -168,7 +169,7 @@ impl Follower {
                 let interrupted = message.interrupted;
                 self.finish(interrupted, now);
             }
-            // Busy with an earlier one, or out of memory: once more. Else the kernel does not know such a thing.
+            // The kernel is busy or out of memory: retry. Other errors mean that it lacks the feature.
             Said::Error(code) if answers && code != 0 => {
                 let again = matches!(code, libc::EBUSY | libc::EINTR | libc::EAGAIN | libc::ENOMEM);
                 if let Some(dump) = &mut self.dump
@@ -186,7 +187,7 @@ impl Follower {
         }
     }
 
-    /// Part of a dump.
+    /// Handles an item of a dump.
     fn answer(&mut self, item: Item, interrupted: bool) {
         let Some(dump) = &mut self.dump else { return };
         dump.interrupted |= interrupted;
@@ -204,7 +205,7 @@ impl Follower {
         self.put(key, item);
     }
 
-    /// Part of a dump. Routes with one key come one after the other, and are put into the mirror together.
+    /// Handles a route of a dump. Routes with the same key are consecutive, and are stored together.
     fn answer_route(&mut self, key: RouteKey, route: Route) {
         let Some(dump) = &mut self.dump else { return };
         if dump.told.contains(&Key::Route(key)) {
@@ -225,14 +226,14 @@ impl Follower {
         dump.routes = Some((key, list));
     }
 
-    /// Puts the routes that the dump has brought last into the mirror.
+    /// Stores the last routes of the dump.
     fn put_answer(&mut self) {
         if let Some((key, list)) = self.dump.as_mut().and_then(|dump| dump.routes.take()) {
             self.put_routes(key, list);
         }
     }
 
-    /// Handles a notice that an item is there, or has changed.
+    /// Handles a notice of a new or changed item.
     fn notice(&mut self, item: Item, placement: Placement) {
         let key = self.told(&item);
         match &item {
@@ -264,7 +265,7 @@ impl Follower {
     fn route_notice(&mut self, key: RouteKey, route: Route, placement: Placement) {
         let known = self.mirror.list(key);
         let list = list::with(&known, key.prefix.is_v6(), route, placement);
-        // Only a route that has its key alone says all about the key.
+        // Only a route that is alone with its key defines the whole list.
         if placement != Placement::Alone && list != known && (list.len() > 1 || known.len() != 1) {
             self.doubt_routes(key);
         }
@@ -287,7 +288,7 @@ impl Follower {
         }
     }
 
-    /// Handles a notice that an item is gone.
+    /// Handles a notice of a removed item.
     fn farewell(&mut self, item: Item, now: Nanos) {
         let key = self.told(&item);
         match item {
@@ -297,7 +298,7 @@ impl Follower {
                 self.route_farewell(key, &Route::new(key, protocol, preference, target), now);
                 return;
             }
-            // Another with the same priority and table may be left.
+            // Another rule with the same priority and table may remain.
             Item::Rule(rule) if rule.selects => {
                 self.doubted.insert(if rule.is_v6 { Kind::Rules6 } else { Kind::Rules4 });
             }
@@ -306,7 +307,7 @@ impl Follower {
         self.remove(key, now);
     }
 
-    /// Of routes with one key, the one that is named goes, or the hops that it names.
+    /// Removes one of the routes with a key, or the hops that the notice names.
     fn route_farewell(&mut self, key: RouteKey, gone: &Route, now: Nanos) {
         let known = self.mirror.list(key);
         let left = list::without(&known, key.prefix.is_v6(), gone);
@@ -314,7 +315,7 @@ impl Follower {
         if !is_clear && !known.is_empty() {
             self.doubt_routes(key);
         }
-        // A route that is known as another one is gone all the same.
+        // Also removed if the stored route differs from the one that the notice names.
         if left.is_empty() || known.len() == 1 && left == known {
             self.remove(Key::Route(key), now);
         } else {
@@ -335,7 +336,7 @@ impl Follower {
         key
     }
 
-    /// A dump has ended; `again` if it has to be repeated.
+    /// Ends a dump; with `again`, it is repeated.
     fn finish(&mut self, again: bool, now: Nanos) {
         self.put_answer();
         let Some(Dump { kind, told, brought, interrupted, .. }) = self.dump.take() else { return };
@@ -343,7 +344,7 @@ impl Follower {
             Key::Route(key) => Some(*key),
             Key::Link(_) | Key::Address(_) | Key::Object(_) | Key::Rule(_) | Key::Neighbour(..) => None,
         });
-        // One of them may be what a lost notice would have removed.
+        // One of several routes with the same key may be obsolete after a lost notice.
         if let Some(key) = told_routes.find(|key| self.mirror.routes_with(*key).len() > 1) {
             self.doubt_routes(key);
         }

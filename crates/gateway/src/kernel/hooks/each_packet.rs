@@ -1,15 +1,17 @@
-//! Rules that look at each packet of a connection, and not at the connection alone: while there is one, no connection is carried.
+//! Rules that inspect each packet of a connection rather than the connection: they prevent carrying
+//! connections.
 //!
-//! A rule counts where such packets reach it: `walk` knows of them that their connection is established, and that they neither begin
-//! nor end it. A test of addresses, ports, interfaces, protocol, mark or state has the same result for all packets of a connection that the
-//! kernel was seen to forward. Whatever is not known to be such a test counts as one of each packet.
+//! A rule matters if packets reach it that belong to an established connection and neither open nor close it,
+//! as `walk` assumes. A test of addresses, ports, interfaces, protocol, mark or state has the same result for
+//! all packets of a connection that the kernel was seen to forward. All other expressions count as inspecting
+//! each packet.
 //!
 //! Source: linux/netfilter/nf_tables.h; iptables-extensions(8).
 
 use polder_devices::checks::Check;
 use polder_devices::netlink::{find, network_number, text};
 
-/// Property of each packet that an expression looks at, in words; `None` if it looks at none.
+/// Property of each packet that an expression inspects, as text; `None` if it inspects none.
 pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
     let number = |kind| network_number(find(data, kind)?);
     let said = match name {
@@ -20,9 +22,9 @@ pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
         "limit" if !Check::ConnectionRule.is_made() => return None,
         "limit" => limit(data),
         "quota" => format!("`quota {}{} bytes`", over(number(2)), double(data, 1)),
-        // Counters and helpers, which are the same for all packets: NFT_OBJECT_COUNTER, NFT_OBJECT_CT_HELPER.
+        // Counters and helpers do not affect packets: NFT_OBJECT_COUNTER, NFT_OBJECT_CT_HELPER.
         "objref" if matches!(number(1), Some(1 | 3)) => return None,
-        // The segment size of a SYN, which the kernel has in any case.
+        // Sets the MSS of a SYN, which the kernel handles in any case.
         "exthdr" if number(7).is_some() => return None,
         "match" => extension(&find(data, 1).map(text)?, &MATCHES)?,
         "target" => extension(&find(data, 1).map(text)?, &TARGETS)?,
@@ -33,7 +35,7 @@ pub(super) fn of(name: &str, data: &[u8]) -> Option<String> {
     Some(said)
 }
 
-/// True if such an expression does nothing by itself: it matters for what the rule does behind it.
+/// True if the expression has no effect itself and only selects packets for the rest of the rule.
 pub(super) fn is_test(name: &str, data: &[u8]) -> bool {
     match name {
         "meta" | "ct" | "limit" | "numgen" | "match" => true,
@@ -42,7 +44,7 @@ pub(super) fn is_test(name: &str, data: &[u8]) -> bool {
     }
 }
 
-/// As `nft` prints it: `NFTA_LIMIT_*`.
+/// A limit as `nft` prints it: `NFTA_LIMIT_*`.
 fn limit(data: &[u8]) -> String {
     let number = |kind| network_number(find(data, kind)?);
     let unit = match double(data, 2) {
@@ -66,7 +68,7 @@ fn double(data: &[u8], kind: u16) -> u64 {
     find(data, kind).and_then(|value| value.first_chunk()).map_or(0, |value| u64::from_be_bytes(*value))
 }
 
-/// `NFT_META_*`.
+/// Property that a `meta` expression loads: `NFT_META_*`.
 fn meta(key: u32) -> Option<&'static str> {
     match key {
         0 => Some("packet length"),
@@ -76,7 +78,7 @@ fn meta(key: u32) -> Option<&'static str> {
     }
 }
 
-/// `NFT_CT_*`.
+/// Property that a `ct` expression loads: `NFT_CT_*`.
 fn ct(key: u32) -> Option<&'static str> {
     match key {
         5 => Some("the age of the connection"),
@@ -85,7 +87,7 @@ fn ct(key: u32) -> Option<&'static str> {
     }
 }
 
-/// Base, offset and length in bytes.
+/// Property that a `payload` expression loads, by base, offset and length in bytes.
 fn payload(place: (u32, u32, u32)) -> Option<&'static str> {
     let (base, at, bytes) = place;
     let is_within = |from: u32, end: u32| at >= from && at.saturating_add(bytes) <= end;
@@ -98,7 +100,7 @@ fn payload(place: (u32, u32, u32)) -> Option<&'static str> {
             None
         }
         NETWORK_HEADER => Some("a field of the IP header"),
-        // Ports; the flags of TCP, which are those of an established connection.
+        // Ports; TCP flags, which an established connection's rules may test.
         TRANSPORT_HEADER if is_within(0, 4) || is_within(13, 14) => None,
         _ => Some("a field of the transport header"),
     }
@@ -108,7 +110,7 @@ fn extension(name: &str, known: &[&str]) -> Option<String> {
     (!known.contains(&name)).then(|| format!("the extension `{name}`"))
 }
 
-/// Extensions of iptables that look at the connection.
+/// iptables extensions that depend on the connection only.
 const MATCHES: [&str; 13] = [
     "addrtype",
     "cluster",

@@ -1,28 +1,28 @@
-//! Expressions of nf_tables, as far as they decide about packets (linux/netfilter/nf_tables.h).
+//! Expressions of nf_tables that decide about packets (linux/netfilter/nf_tables.h).
 
 use super::each_packet;
 use super::ruleset::{Effect, Field, Step, Test, Value};
 use polder_devices::netlink::{attributes, find, network_number, number16, text};
 use std::collections::HashMap;
 
-/// A part of a rule, before sets are known.
+/// A part of a rule, before sets are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Step(Step),
     Lookup(Lookup),
 }
 
-/// A lookup in a set.
+/// A look-up in a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lookup {
     pub(super) value: Value,
     pub(super) set: String,
     pub(super) negated: bool,
-    /// True if the set has verdicts.
+    /// True if the set maps values to verdicts.
     pub(super) is_map: bool,
 }
 
-/// The parts of a rule, from its list of expressions.
+/// Parts of a rule, from its list of expressions.
 pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
     let mut registers = Registers::default();
     let (mut parts, mut tests) = (Vec::new(), Vec::new());
@@ -35,7 +35,7 @@ pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
         }
         parts.extend(part(&name, data, &mut registers));
     }
-    // A test whose packets are counted or logged is of no matter to others.
+    // A test that only selects packets for counting or logging is removed.
     for at in tests.into_iter().rev() {
         if is_harmless(&parts[at..]) {
             parts.remove(at);
@@ -44,7 +44,7 @@ pub(super) fn parts(expressions: &[u8]) -> Vec<Part> {
     parts
 }
 
-/// True if the rule does nothing that a packet would notice from there on.
+/// True if the rest of the rule has no effect on packets.
 fn is_harmless(parts: &[Part]) -> bool {
     parts.iter().all(|part| match part {
         Part::Step(Step::Do(effect)) => *effect == Effect::Nothing,
@@ -54,7 +54,7 @@ fn is_harmless(parts: &[Part]) -> bool {
     })
 }
 
-/// Content of each register, by its first word.
+/// Content of each register, by its first 32-bit word.
 #[derive(Debug, Default)]
 struct Registers(HashMap<u32, Value>);
 
@@ -71,7 +71,7 @@ impl Registers {
     }
 }
 
-/// `NFT_REG_1` to `NFT_REG_4` are the same registers as `NFT_REG32_00` and so on, four at a time.
+/// Word of a register: `NFT_REG_1` to `NFT_REG_4` are four words of `NFT_REG32_00` and following each.
 fn word(register: u32) -> u32 {
     if (1..=4).contains(&register) { 8 + (register - 1) * 4 } else { register }
 }
@@ -80,7 +80,7 @@ fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
     let number = |kind| big(find(data, kind));
     let step = match name {
         "meta" => {
-            // Without a target register it sets what the kernel keeps beside the packet.
+            // Without a target register the expression sets packet metadata.
             registers.load(number(1), number(2).map_or(Field::Other, meta));
             return None;
         }
@@ -108,7 +108,7 @@ fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
             Some(_) | None => Step::Do(Effect::Nothing),
         },
         "target" => target(&find(data, 1).map(text).unwrap_or_default()),
-        // These count, log, or keep something beside the packet.
+        // These count, log, or set state outside of the packet.
         "counter" | "log" | "notrack" | "last" | "flow_offload" | "dynset" => Step::Do(Effect::Nothing),
         "ct" if number(2) == Some(CT_STATE) => {
             registers.load(number(1), Field::State);
@@ -122,11 +122,11 @@ fn part(name: &str, data: &[u8], registers: &mut Registers) -> Option<Part> {
             ))
         }
         "ct" | "rt" | "numgen" | "hash" | "byteorder" => {
-            // Values that are not known; which register they are put in does not matter.
+            // Unknown values, whose register does not matter.
             registers.0.clear();
             return None;
         }
-        // A match of iptables, or anything else that only some packets may pass.
+        // An iptables match, or another expression that only some packets may pass.
         _ => {
             registers.0.clear();
             Step::Test(Test::Other)
@@ -139,7 +139,7 @@ fn alter(effect: &str) -> Step {
     Step::Do(Effect::Alter(effect.to_owned()))
 }
 
-/// A match of iptables: of that of states alone it is known which packets pass.
+/// An iptables match; only for states it is known which packets pass.
 fn matched(name: &str, info: &[u8]) -> Test {
     let half = |at: usize| info.get(at..).and_then(number16);
     let (states, is_inverted) = match name {
@@ -155,7 +155,7 @@ fn matched(name: &str, info: &[u8]) -> Test {
     Test::Is { value: Value { field: Field::State, mask }, any: vec![vec![0; 4]], negated: !is_inverted }
 }
 
-/// `NFT_META_*`.
+/// Field that a `meta` expression loads: `NFT_META_*`.
 fn meta(key: u32) -> Field {
     match key {
         4 => Field::InIndex,
@@ -170,11 +170,12 @@ fn meta(key: u32) -> Field {
     }
 }
 
-/// Base, offset and length in bytes. The version is tested before, where a chain has packets of both.
+/// Field that a `payload` expression loads, by base, offset and length in bytes. Chains with both IP versions
+/// test the version first.
 fn payload(place: (u32, u32, u32)) -> Field {
     match place {
         (NETWORK_HEADER, 9 | 6, 1) => Field::Protocol,
-        // One byte at 8 is the time to live of IPv4.
+        // One byte at offset 8 is the IPv4 TTL.
         (NETWORK_HEADER, 12, 1..=4) | (NETWORK_HEADER, 8, 2..=16) => Field::Source,
         (NETWORK_HEADER, 16, 1..=4) | (NETWORK_HEADER, 24, 1..=16) => Field::Destination,
         (TRANSPORT_HEADER, 13, 1) => Field::TcpFlags,
@@ -186,7 +187,7 @@ fn data_value(data: &[u8], kind: u16) -> Option<&[u8]> {
     find(find(data, kind)?, DATA_VALUE)
 }
 
-/// Masks and turns round bits; anything else leaves a value that is not known.
+/// Applies a mask and XOR to a register; other operations make its value unknown.
 fn bitwise(data: &[u8], registers: &mut Registers) -> Option<Part> {
     let number = |kind| big(find(data, kind));
     let mut value = registers.value(number(1));
@@ -214,7 +215,7 @@ fn lookup(data: &[u8], registers: &mut Registers) -> Option<Lookup> {
     let is_map = target == Some(VERDICT_REGISTER);
     let value = registers.value(number(2));
     if target.is_some() && !is_map {
-        // The value of the map takes a register, and packets without one do not pass.
+        // The map's value goes to a register, and packets without an entry do not pass.
         registers.0.clear();
     }
     let field = if target.is_some() && !is_map { Field::Other } else { value.field };
@@ -248,7 +249,7 @@ pub(super) fn verdict(attributes: &[u8]) -> Option<Effect> {
     })
 }
 
-/// A target of iptables.
+/// Effect of an iptables target.
 pub(super) fn target(name: &str) -> Step {
     match name {
         "REJECT" => alter("reject them"),
@@ -262,7 +263,7 @@ pub(super) fn target(name: &str) -> Step {
     }
 }
 
-/// Targets with effects beside the packet: they count, log, or keep state.
+/// Targets without effect on the packet: they count, log, or set state.
 const BESIDE: [&str; 17] = [
     "LOG",
     "NFLOG",
@@ -291,7 +292,7 @@ const VERDICT_REGISTER: u32 = 0;
 /// `NFT_OBJECT_SYNPROXY`.
 const OBJECT_SYNPROXY: u32 = 10;
 
-/// A number of 32 bits in network order.
+/// A 32-bit number in network byte order.
 pub(super) fn big(value: Option<&[u8]>) -> Option<u32> {
     network_number(value?)
 }

@@ -12,25 +12,25 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-/// Places of fields in the structures of one family.
+/// Offsets of fields in the structures of one address family.
 #[derive(Debug)]
 pub struct Layout {
     tool: Tool,
     family: Family,
-    /// Names of tables that have been used.
+    /// File with the names of used tables.
     names: &'static str,
     address_family: AddressFamily,
     level: i32,
     address_bytes: usize,
-    /// Names, masks of names, protocol, flags, inverse flags.
+    /// Offset of interface names and their masks; then protocol, flags and inverse flags.
     interfaces: usize,
     protocol: usize,
     flags: usize,
-    /// Offsets of the target and of the next entry.
+    /// Offset of the target's offset and of the next entry's.
     offsets: usize,
-    /// Matches.
+    /// Offset of the matches.
     elements: usize,
-    /// The flag of `-g`.
+    /// Flag of `-g`.
     goto: u8,
 }
 
@@ -67,21 +67,21 @@ pub const V6: Layout = Layout {
 };
 
 impl Layout {
-    /// File with the names of tables that are used.
+    /// File with the names of used tables.
     pub(super) fn names(&self) -> &'static str {
         self.names
     }
 }
 
-/// True if a table of one family is used in this network namespace.
+/// True if a table of a family is used in this network namespace.
 pub(super) fn is_used(layout: &Layout) -> bool {
     std::fs::read_to_string(layout.names).is_ok_and(|names| names.lines().any(|name| !name.is_empty()))
 }
 
-/// Reads the tables of one family that have been used in this network namespace.
+/// Reads the tables of a family that are used in this network namespace.
 pub(super) fn read(layout: &Layout) -> Result<Ruleset, Errno> {
     let mut ruleset = Ruleset::default();
-    // Without the file the kernel does not have them.
+    // Without the file the kernel has no such tables.
     let Ok(names) = std::fs::read_to_string(layout.names) else { return Ok(ruleset) };
     let mut names = names.lines().filter(|name| !name.is_empty()).peekable();
     if names.peek().is_none() {
@@ -95,7 +95,7 @@ pub(super) fn read(layout: &Layout) -> Result<Ruleset, Errno> {
     Ok(ruleset)
 }
 
-/// `ipt_getinfo` and the entries of a table.
+/// Reads `ipt_getinfo` and the entries of a table.
 fn table(layout: &Layout, socket: &OwnedFd, name: &str) -> Result<(Vec<u8>, Vec<u8>), Errno> {
     let named = |bytes: usize| {
         let mut value = vec![0; bytes];
@@ -110,7 +110,7 @@ fn table(layout: &Layout, socket: &OwnedFd, name: &str) -> Result<(Vec<u8>, Vec<
         entries[TABLE_NAME..TABLE_NAME + 4].copy_from_slice(&size.to_ne_bytes());
         match socket_option(socket, layout.level, SO_GET_ENTRIES, &mut entries) {
             Ok(_) => return Ok((info, entries.split_off(ENTRIES))),
-            // The table was replaced in the meantime.
+            // The table was replaced meanwhile.
             Err(Errno::AGAIN | Errno::INVAL) => {}
             Err(error) => return Err(error),
         }
@@ -118,7 +118,7 @@ fn table(layout: &Layout, socket: &OwnedFd, name: &str) -> Result<(Vec<u8>, Vec<
     Err(Errno::AGAIN)
 }
 
-/// The chains of a table, from `ipt_getinfo` and its entries.
+/// Chains of a table, from `ipt_getinfo` and its entries.
 pub fn chains(layout: &Layout, table: &str, info: &[u8], entries: &[u8]) -> Vec<Chain> {
     let word = |at: usize| info.get(at..).and_then(number);
     let valid = word(INFO_HOOKS).unwrap_or(0);
@@ -167,16 +167,16 @@ fn chain(layout: &Layout, table: &str, name: String, base: Option<Base>) -> Chai
     Chain { tool, family, table, name, base, rules: Vec::new() }
 }
 
-/// One rule.
+/// A rule.
 #[derive(Debug)]
 struct Entry<'a> {
     offset: usize,
-    /// The next one begins here.
+    /// Offset of the next rule.
     end: usize,
     bytes: &'a [u8],
-    /// The name of its target; empty for the standard one.
+    /// Name of its target; empty for the standard target.
     name: String,
-    /// Data of the target, its header excluded.
+    /// Data of the target after its header.
     data: &'a [u8],
     has_matches: bool,
 }
@@ -206,7 +206,7 @@ impl Entry<'_> {
         number(self.data).map(u32::cast_signed).filter(|_| self.name.is_empty())
     }
 
-    /// The name of the chain that begins behind it.
+    /// Name of the user chain that follows.
     fn user_chain(&self) -> String {
         text(self.data)
     }
@@ -227,7 +227,7 @@ impl Entry<'_> {
                 match usize::try_from(verdict).ok().filter(|&to| to != self.end).and_then(name) {
                     Some(chain) if goes => Step::Do(Effect::Goto(chain)),
                     Some(chain) => Step::Do(Effect::Jump(chain)),
-                    // A rule without a target counts, and the next one follows.
+                    // A rule without a target only counts.
                     None => Step::Do(Effect::Nothing),
                 }
             }
@@ -270,17 +270,17 @@ impl Entry<'_> {
     }
 }
 
-/// A table that is replaced while it is read is read again so often.
+/// Maximum number of attempts to read a table that is replaced meanwhile.
 const ATTEMPTS: usize = 20;
 /// `XT_TABLE_MAXNAMELEN`.
 const TABLE_NAME: usize = 32;
-/// `ipt_getinfo`: valid hooks, first entries, entries of policies, size.
+/// `ipt_getinfo`: valid hooks, first entries, policy entries, size.
 const INFO_BYTES: usize = 84;
 const INFO_HOOKS: usize = 32;
 const INFO_ENTRY: usize = 36;
 const INFO_UNDERFLOW: usize = 56;
 const INFO_SIZE: usize = 80;
-/// `ipt_get_entries`: name and size, as aligned as the counters of entries.
+/// Length of `ipt_get_entries`: name and size, aligned like the entries' counters.
 const ENTRIES: usize = (TABLE_NAME + 4).next_multiple_of(align_of::<u64>());
 const SO_GET_INFO: i32 = 64;
 const SO_GET_ENTRIES: i32 = 65;

@@ -1,21 +1,21 @@
-//! Interfaces of the kernel, as far as hooks name them.
+//! Interfaces of the kernel, for rules that name them.
 
 use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, number};
 use rustix::io::Errno;
 use std::net::IpAddr;
 
-/// All interfaces.
+/// All interfaces of a network namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links(Vec<Link>);
 
 impl Links {
-    /// The number of an interface.
+    /// Index of an interface.
     pub(super) fn index(&self, name: &str) -> Option<u32> {
         Some(self.named(name)?.index)
     }
 
-    /// The interface and the VLANs on it.
+    /// Names of an interface and the VLANs on it.
     pub(super) fn and_vlans(&self, name: &str) -> Vec<String> {
         let index = self.index(name);
         let is_above = |link: &&Link| link.kind == "vlan" && link.lower().is_some() && link.lower() == index;
@@ -23,12 +23,12 @@ impl Links {
         std::iter::once(name.to_owned()).chain(vlans.map(|link| link.name.clone())).collect()
     }
 
-    /// The bridge, bond or VRF that an interface belongs to.
+    /// Name of the bridge, bond or VRF of an interface.
     pub(super) fn master(&self, name: &str) -> Option<&str> {
         Some(self.master_of(name)?.name.as_str())
     }
 
-    /// True if the bridge of an interface calls iptables, ip6tables by an option of its own.
+    /// True if the bridge of an interface has its own option to call iptables, ip6tables.
     pub(super) fn calls(&self, name: &str) -> [bool; 2] {
         self.master_of(name).map(|link| link.calls).unwrap_or_default()
     }
@@ -49,14 +49,14 @@ pub(super) fn read() -> Result<Links, Errno> {
     Ok(Links(answers.iter().filter_map(|(_, body)| Link::parse(body)).collect()))
 }
 
-/// Addresses of all interfaces, each with the interface's number.
+/// Addresses of all interfaces, each with the interface index.
 ///
 /// # Errors
 /// Errors of the kernel.
 pub fn addresses() -> Result<Vec<(u32, IpAddr)>, Errno> {
     let answers = Client::open(None)?.dump(RTM_GETADDR, &[0; 8])?;
     let address = |body: &[u8]| {
-        // `ifaddrmsg`, then attributes: IFA_LOCAL of point-to-point links, else IFA_ADDRESS.
+        // `ifaddrmsg`, then attributes: IFA_LOCAL on point-to-point links, else IFA_ADDRESS.
         let (index, rest) = (number(body.get(4..)?)?, body.get(8..)?);
         let value = find(rest, IFA_LOCAL).or_else(|| find(rest, IFA_ADDRESS))?;
         let v4 = || <[u8; 4]>::try_from(value).ok().map(IpAddr::from);

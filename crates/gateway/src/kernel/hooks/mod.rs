@@ -1,16 +1,16 @@
-//! Packet hooks of the kernel that a port goes round: packets that Polder takes never get there.
+//! Packet hooks of the kernel that a port bypasses: packets that Polder takes never reach them.
 //!
 //! ```text
 //!   nf_tables ─ dump ▶ nft ─┐
 //!   legacy iptables ▶ legacy┴▶ ruleset ▶ walk ─┐
-//!   tc, tcx ────────▶ tc ──────────────────────┼▶ bypassed ports
+//!   tc, tcx ────────▶ tc ──────────────────────┼▶ bypassed hooks
 //!   ip rule, ip xfrm ▶ policy ─────────────────┘     ▲
-//!   configuration ──▶ passages: the hooks that a packet of a port would pass, and what is known of it
+//!   configuration ──▶ passages: hooks that a port's packets would pass, with the packets' known fields
 //! ```
 //!
-//! Nothing is changed. A hook counts if it could drop, change or redirect a packet of the port; one that
-//! accepts, counts, logs or marks does not, nor does one that is confined to other interfaces. Sources: nft(8),
-//! linux/netfilter/nf_tables.h, linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
+//! Nothing is changed. A hook matters if it could drop, change or redirect a packet of the port; hooks that accept, count,
+//! log or mark packets do not, nor do hooks of other interfaces. Sources: nft(8), linux/netfilter/nf_tables.h,
+//! linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
 
 mod each_packet;
 mod expression;
@@ -50,21 +50,21 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use walk::{Chains, Would};
 
-/// A hook that packets of a port do not reach.
+/// A hook that a port's packets bypass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Bypassed {
-    /// The port.
+    /// Name of the port.
     pub port: String,
     /// `nftables`, `iptables-legacy`, `ip6tables-legacy`, `tc`, `ip rule` or `ip xfrm`.
     pub by: String,
-    /// The chain, filter or policy.
+    /// Name of the chain, filter or policy.
     pub name: String,
-    /// Effect on packets, in words that follow "would".
+    /// Effect on packets, as text that follows "would".
     pub effect: String,
 }
 
 impl Bypassed {
-    /// The whole, as the end of a sentence about the port.
+    /// The hook as the end of a sentence about the port.
     pub fn text(&self) -> String {
         let Self { by, name, effect, .. } = self;
         match by.as_str() {
@@ -74,37 +74,37 @@ impl Bypassed {
     }
 }
 
-/// A rule that looks at each packet of the connections from one port to another.
+/// A rule that inspects each packet of connections between two ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EachPacket {
-    /// The ports.
+    /// Ingress and egress port.
     pub ports: [String; 2],
-    /// Numbers of their interfaces.
+    /// Interface indexes of the ports.
     pub interfaces: [u32; 2],
-    /// The rule.
+    /// Description of the rule.
     pub rule: String,
 }
 
-/// Ports of which each pair is looked at.
+/// Maximum number of ports for which all pairs are checked.
 const MOST_PAIRED: usize = 32;
 
 /// Result of an inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Hooks that ports go round, by port.
+    /// Bypassed hooks of each port.
     pub bypassed: Vec<Bypassed>,
-    /// Reasons why ports where the kernel decides carry no connection: rules that look at each packet, and hooks that tell of no
-    /// change.
+    /// Reasons why ports with `decide = "kernel"` carry no connection: rules that inspect each packet, and
+    /// hooks without change notices.
     pub obstacles: Vec<String>,
-    /// Rules that look at each packet.
+    /// Rules that inspect each packet.
     pub each_packet: Vec<EachPacket>,
-    /// Objects that could not be read, and the reason.
+    /// Kernel tables that could not be read, each with the reason.
     pub unread: Vec<String>,
-    /// True if something was not read because it changed all the time: what was found is not all.
+    /// True if a table changed all the time, so that the result is incomplete.
     pub is_interrupted: bool,
 }
 
-/// Families that the kernel forwards of the packets that come in by an interface.
+/// Address families that the kernel forwards from an interface.
 pub fn forwarded(interface: &str) -> Families {
     let is_on = |path: String| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
     Families {
@@ -113,7 +113,8 @@ pub fn forwarded(interface: &str) -> Families {
     }
 }
 
-/// True if the kernel forwards, of each family of which one of these interfaces has an address that is routed, what comes in there.
+/// True if the kernel forwards from each of these interfaces the families in which the interface has a routed
+/// address.
 pub fn forwards(interfaces: &[&str]) -> bool {
     let (Ok(links), Ok(addresses)) = (links::read(), addresses()) else { return false };
     interfaces.iter().all(|name| {
@@ -125,7 +126,7 @@ pub fn forwards(interfaces: &[&str]) -> bool {
     })
 }
 
-/// Looks for hooks that packets of these ports would pass if Polder did not take them.
+/// Finds hooks that packets of these ports would pass if Polder did not take them.
 pub fn inspect(ports: &[Port]) -> Inspection {
     let mut inspection = Inspection::default();
     if ports.is_empty() {
@@ -158,7 +159,7 @@ pub fn inspect(ports: &[Port]) -> Inspection {
 }
 
 impl Inspection {
-    /// Finds what keeps ports where the kernel decides from carrying connections.
+    /// Finds reasons why ports with `decide = "kernel"` cannot carry connections.
     fn find_obstacles(&mut self, ports: &[Port], (chains, links): (&Chains<'_>, &Links)) {
         let decided = || ports.iter().filter(|port| port.answer == Answer::Decided);
         if decided().next().is_none() {
@@ -183,13 +184,13 @@ impl Inspection {
             let filters = self.told("filters of tc", read_tc(port, links));
             self.obstacles.extend(filters.iter().map(|filter| format!("{} {}", filter.by, filter.name)));
         }
-        // What cannot be read may be anything.
+        // Tables that cannot be read may contain any rule.
         self.obstacles.extend(self.unread.iter().cloned());
         self.obstacles.sort();
         self.obstacles.dedup();
     }
 
-    /// Reasons that keep connections with the kernel: all of them, or those from one port to another.
+    /// All reasons that keep connections with the kernel, as text.
     pub fn kept(&self) -> Vec<String> {
         let pair = |rule: &EachPacket| format!("from {} to {}: {}", rule.ports[0], rule.ports[1], rule.rule);
         self.obstacles.iter().cloned().chain(self.each_packet.iter().map(pair)).collect()
@@ -208,7 +209,7 @@ impl Inspection {
     }
 }
 
-/// Rules that look at each packet that goes from one of these ports to another one.
+/// Rules that inspect each packet from one of these ports to another.
 fn each_packet(ports: &[&Port], chains: &Chains<'_>, links: &Links) -> Vec<EachPacket> {
     let bases = chains.bases().collect::<Vec<_>>();
     let met = |from: &Port, to: &Port| {
@@ -242,7 +243,7 @@ fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[P
     let would = of_hook.filter_map(|passage| chains.walk(chain, &passage.packet)).min()?;
     let name =
         format!("chain `{} {} {}` at {}", chain.family.word(), chain.table, chain.name, base.hook.word());
-    // `nft -a list` shows handles, `iptables -L --line-numbers` places.
+    // `nft -a list` shows handles, `iptables -L --line-numbers` positions.
     let number = |number: &u64| match chain.tool {
         Tool::Nft => format!("rule with handle {number}"),
         Tool::Iptables | Tool::Ip6tables => format!("rule {number}"),
@@ -284,20 +285,20 @@ fn read_tc(port: &Port, links: &Links) -> Result<Vec<Bypassed>, Errno> {
 fn read_nft() -> Result<Ruleset, Errno> {
     let mut client = match Client::open(Some(NETFILTER)) {
         Ok(client) => client,
-        // A kernel without nfnetlink.
+        // The kernel has no nfnetlink.
         Err(error) => return tc::without(error),
     };
     let mut reader = nft::Reader::default();
     for kind in [nft::GET_TABLE, nft::GET_CHAIN, nft::GET_RULE, nft::GET_SET] {
         let answers = match client.dump(kind, &NFGENMSG) {
             Ok(answers) => answers,
-            // A kernel without nf_tables.
+            // The kernel has no nf_tables.
             Err(error) => return tc::without(error),
         };
         answers.iter().for_each(|(kind, body)| reader.take(*kind, body));
     }
     for key in reader.wanted_sets() {
-        // A set that has gone in the meantime has no elements.
+        // A set that was removed meanwhile has no elements.
         let answers = client.dump(nft::GET_ELEMENTS, &nft::of_set(&key)).or_else(tc::without)?;
         answers.iter().for_each(|(kind, body)| reader.take(*kind, body));
     }
@@ -319,12 +320,12 @@ fn read_rules() -> Result<Vec<Policy>, Errno> {
 fn read_ipsec() -> Result<Vec<Policy>, Errno> {
     let mut client = match Client::open(Some(XFRM)) {
         Ok(client) => client,
-        // A kernel without IPsec.
+        // The kernel has no IPsec.
         Err(error) => return tc::without(error),
     };
     let answers = client.dump(policy::XFRM_MSG_GETPOLICY, &[]).or_else(tc::without)?;
     let mut policies = answers.iter().filter_map(|(_, body)| policy::ipsec(body)).collect::<Vec<_>>();
-    // Linux before 5.15 has no such question.
+    // Linux before 5.15 does not know this request.
     let answers = client.ask(policy::XFRM_MSG_GETDEFAULT, &[0; 4]).or_else(tc::without)?;
     policies.extend(answers.iter().flat_map(|(_, body)| policy::ipsec_default(body)));
     Ok(policies)

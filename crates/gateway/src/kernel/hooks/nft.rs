@@ -1,11 +1,11 @@
-//! Rulesets of nf_tables, from NFNETLINK messages (linux/netfilter/nf_tables.h).
+//! nf_tables rulesets, from nfnetlink messages (linux/netfilter/nf_tables.h).
 
 use super::expression::{DATA_VALUE, DATA_VERDICT, Lookup, Part, big, parts, verdict};
 use super::ruleset::{Base, Chain, Effect, Family, Field, Hook, Rule, Ruleset, Step, Test, Tool, Value};
 use polder_devices::netlink::{attributes, find, put, text};
 use std::collections::{HashMap, HashSet};
 
-/// Tables, chains, rules and sets, as they are told.
+/// Collects tables, chains, rules and sets from messages.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     chains: Vec<Chain>,
@@ -26,7 +26,7 @@ struct Set {
 }
 
 impl Reader {
-    /// Takes the body of a message of nf_tables: `nfgenmsg`, then attributes.
+    /// Reads the body of an nf_tables message: `nfgenmsg`, then attributes.
     pub fn take(&mut self, kind: u16, body: &[u8]) {
         let (Some(&family), Some(rest)) = (body.first(), body.get(4..)) else { return };
         let Some(family) = Family::of(family) else { return };
@@ -67,7 +67,7 @@ impl Reader {
         }
     }
 
-    /// Sets whose elements decide about packets of which interfaces and protocols are known.
+    /// Sets whose elements are needed, because rules look up known fields in them.
     pub fn wanted_sets(&self) -> HashSet<Key> {
         let lookups = self.rules.iter().flat_map(|((family, table, _), _, parts)| {
             let lookups = parts.iter().filter_map(|part| match part {
@@ -82,7 +82,7 @@ impl Reader {
         lookups.filter(decides).map(|(key, _)| key).collect()
     }
 
-    /// The ruleset, once everything has been told.
+    /// The ruleset, after all messages were read.
     pub fn finish(self) -> Ruleset {
         let Self { mut chains, dormant, rules, sets } = self;
         chains.retain(|chain| !dormant.contains(&(chain.family, chain.table.clone())));
@@ -109,19 +109,19 @@ impl Reader {
 }
 
 impl Set {
-    /// True if elements come or go without a notice.
+    /// True if elements can change without a notice.
     fn changes_by_itself(&self) -> bool {
         self.flags & (TIMEOUT | EVALUATED) != 0
     }
 
-    /// True if its keys are single values of the field, and nothing else.
+    /// True if its keys are plain values of the field.
     fn fits(&self, value: &Value) -> bool {
         let is_field = value.field.bytes().is_some_and(|bytes| bytes == self.key_bytes as usize);
         is_field && self.flags & INTERVAL == 0
     }
 }
 
-/// Puts the elements of a set in the place of its name.
+/// Replaces a look-up by the elements of its set.
 fn resolved(lookup: &Lookup, set: Option<&Set>) -> Step {
     let Some(set) = set.filter(|set| set.is_told) else { return Step::Test(Test::Other) };
     let is_known = set.fits(&lookup.value) && !set.elements.iter().any(|(key, _)| key.is_empty());
@@ -168,7 +168,7 @@ fn rule(family: Family, body: &[u8]) -> Option<(Key, u64, Vec<Part>)> {
     Some((key, handle, parts(find(body, 4).unwrap_or_default())))
 }
 
-/// The request for the elements of a set, without its header.
+/// Request for the elements of a set, without the netlink header.
 pub(super) fn of_set((family, table, set): &Key) -> Vec<u8> {
     let mut body = vec![family.number(), 0, 0, 0];
     for (kind, name) in [(1, table), (2, set)] {
@@ -198,13 +198,13 @@ pub(super) const NEW_ELEMENTS: u16 = SUBSYSTEM | 12;
 /// Request for the elements of a set.
 pub const GET_ELEMENTS: u16 = SUBSYSTEM | 13;
 const SUBSYSTEM: u16 = 10 << 8;
-/// `NFT_TABLE_F_DORMANT`: the chains of the table are not called.
+/// `NFT_TABLE_F_DORMANT`: chains of the table are not called.
 const DORMANT: u32 = 1;
 /// `NFT_SET_INTERVAL`.
 const INTERVAL: u32 = 4;
 /// `NFT_SET_TIMEOUT`, `NFT_SET_EVAL`.
 const TIMEOUT: u32 = 0x10;
 const EVALUATED: u32 = 0x20;
-/// `NFTA_DEVICE_NAME`, and of Linux 6.17 `NFTA_DEVICE_PREFIX`.
+/// `NFTA_DEVICE_NAME`, and `NFTA_DEVICE_PREFIX` since Linux 6.17.
 const DEVICE_NAME: u16 = 1;
 const DEVICE_PREFIX: u16 = 2;

@@ -1,14 +1,14 @@
-//! Notices of the kernel that something has changed by which it decides about packets (netlink(7)).
+//! Netlink notices about changes that affect how the kernel forwards packets (netlink(7)).
 //!
-//! | socket | groups | what has changed |
+//! | socket | groups | subject |
 //! |---|---|---|
 //! | NETLINK_NETFILTER | nf_tables | chains, rules, sets |
 //! | NETLINK_XFRM | policies, security associations | IPsec |
 //! | NETLINK_ROUTE | rules of both families, tc | policy routing, filters |
-//! | NETLINK_ROUTE | routes of both families, next hop objects | ways by an interface that is no port |
+//! | NETLINK_ROUTE | routes of both families, nexthop objects | routes by an interface that is no port |
 //! | NETLINK_ROUTE | settings of both families | forwarding |
 //!
-//! The kernel sends a notice before it answers the request that has made the change. Lost notices count as notices.
+//! The kernel sends a notice before it answers the request that made the change. Lost notices count as notices.
 
 use super::touched::{self, Known, Touch, Touched};
 use polder_devices::netlink::{attributes, messages, number};
@@ -20,32 +20,32 @@ use rustix::net::{
 };
 use std::os::fd::OwnedFd;
 
-/// Sockets that hear of changes.
+/// Netlink sockets that receive change notices.
 #[derive(Debug)]
 pub struct Subscription {
     sockets: Vec<(Source, OwnedFd)>,
     datagram: Vec<u8>,
     known: Known,
     touched: Vec<Touched>,
-    /// True if it hears of links, neighbours and addresses, too.
+    /// True if links, neighbours and addresses are included.
     hears_evidence: bool,
 }
 
-/// Subject of notices that have come.
+/// Subjects of the notices that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noticed {
-    /// A packet hook, or a setting that decides whether the kernel forwards.
+    /// A packet hook, or a forwarding setting.
     pub any: bool,
-    /// A packet hook that packets may meet which they have not met before.
+    /// A packet hook that packets may meet from now on.
     pub hook: bool,
     /// A route by an interface that is no port.
     pub route: bool,
-    /// Something else by which the kernel forwards any packet: an address, link or setting.
+    /// A change of an address, link or setting that may affect how the kernel forwards any packet.
     pub evidence: bool,
 }
 
 impl Noticed {
-    /// True if the kernel may forward any packet in another way than before.
+    /// True if the kernel may forward any packet differently than before.
     pub fn changes_evidence(self) -> bool {
         self.hook || self.evidence
     }
@@ -59,10 +59,10 @@ enum Source {
 }
 
 impl Subscription {
-    /// Subscribes.
+    /// Subscribes; kernels without nf_tables or IPsec have no notices about these.
     ///
     /// # Errors
-    /// When the kernel does not let this process. One that has no nf_tables or no IPsec has nothing to tell of these.
+    /// When the kernel refuses.
     pub fn open() -> Result<Self, Errno> {
         let routing = mask(&ROUTING);
         let wanted = [
@@ -87,7 +87,7 @@ impl Subscription {
         })
     }
 
-    /// Hears of links, neighbours and addresses from here on, too. Returns true the first time.
+    /// Adds links, neighbours and addresses to the subscription. Returns true the first time.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -104,17 +104,17 @@ impl Subscription {
         Ok(true)
     }
 
-    /// Descriptors that are readable when notices wait.
+    /// Descriptors that are readable when notices are queued.
     pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sockets.iter().map(|(_, socket)| socket)
     }
 
-    /// Connections that the notices of the last [`read`](Self::read) touch, where they do not touch all.
+    /// Connections affected by the notices of the last [`read`](Self::read), unless all are.
     pub fn touched(&self) -> &[Touched] {
         &self.touched
     }
 
-    /// Reads waiting notices; `is_port` is true for the number of an interface that is a port's.
+    /// Reads queued notices; `is_port` is true for the interface index of a port.
     pub fn read(&mut self, is_port: impl Fn(u32) -> bool) -> Noticed {
         let mut noticed = Noticed::default();
         self.touched.clear();
@@ -135,7 +135,7 @@ impl Subscription {
     }
 }
 
-/// Reads one datagram of notices; `None` when none waits.
+/// Reads one datagram of notices; `None` if none is queued.
 fn read_one(
     (source, socket): (Source, &OwnedFd),
     datagram: &mut [u8],
@@ -166,7 +166,7 @@ impl std::ops::BitOr for Noticed {
     }
 }
 
-/// Groups as bits.
+/// Bit mask of groups.
 fn mask(groups: &[u32]) -> u32 {
     groups.iter().fold(0, |mask, group| mask | 1 << (group - 1))
 }
@@ -196,7 +196,7 @@ fn subject(
     }
 }
 
-/// Subject of one message of the socket of routing.
+/// Subject of a routing message.
 fn routing(
     (kind, body): (u16, &[u8]),
     is_port: &impl Fn(u32) -> bool,
@@ -239,7 +239,7 @@ fn leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
     let mut is_elsewhere = false;
     for (attribute, value) in attributes(rest) {
         match attribute {
-            // Each link of IPv6 has its own network of these addresses, and none of them is forwarded.
+            // Link-local networks exist on each link and are never forwarded.
             RTA_DST if i32::from(family) == libc::AF_INET6 && bits >= 10 && is_link_local(value) => {
                 return false;
             }
@@ -251,18 +251,18 @@ fn leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
     is_elsewhere
 }
 
-/// The same of a next hop object: `nhmsg`, then attributes.
+/// True if a nexthop object (`nhmsg`, then attributes) leads to an interface that is no port.
 fn hop_leads_elsewhere(body: &[u8], is_port: &impl Fn(u32) -> bool) -> bool {
     let mut attributes = attributes(body.get(8..).unwrap_or_default());
     attributes.any(|(kind, value)| kind == NHA_OIF && number(value).is_some_and(|index| !is_port(index)))
 }
 
-/// Interfaces of next hops: `rtnexthop`, each with attributes.
+/// Interface indexes of next hops: `rtnexthop`, each with attributes.
 fn hops(mut value: &[u8]) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let length = usize::from(polder_devices::netlink::number16(value)?);
         let index = number(value.get(4..)?)?;
-        // A length below that of the header ends the list.
+        // A length below the header's ends the list.
         value = value.get(length.max(8).next_multiple_of(4)..).unwrap_or_default();
         Some(index)
     })
@@ -274,20 +274,20 @@ fn is_link_local(address: &[u8]) -> bool {
 
 const HOOK: Noticed = Noticed { any: true, hook: true, route: false, evidence: true };
 const LOST: Noticed = Noticed { any: true, hook: true, route: true, evidence: true };
-/// Maximum number of datagrams that are read of a socket at a time.
+/// Maximum number of datagrams read from a socket at a time.
 const NOTICES: usize = 1000;
-/// The largest datagram of a notice.
+/// Maximum length of a notice's datagram in bytes.
 const DATAGRAM: usize = 1 << 15;
-/// Bytes that may wait to be read.
+/// Size of the receive buffer in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 /// linux/netfilter/nfnetlink.h.
 const NFNLGRP_NFTABLES: u32 = 7;
 /// `XFRMNLGRP_SA` and `XFRMNLGRP_POLICY` of linux/xfrm.h.
 const IPSEC: [u32; 2] = [3, 4];
-/// `RTNLGRP_*` of linux/rtnetlink.h: tc; routes, rules, settings of IPv4; routes, rules, settings of IPv6; next hop
+/// `RTNLGRP_*` of linux/rtnetlink.h: tc; IPv4 routes, rules, settings; IPv6 routes, rules, settings; nexthop
 /// objects.
 const ROUTING: [u32; 8] = [4, 7, 8, 24, 11, 19, 25, 32];
-/// The same: links, neighbours, addresses of both families.
+/// `RTNLGRP_*`: links, neighbours, IPv4 and IPv6 addresses.
 const EVIDENCE: [u32; 4] = [1, 3, 5, 9];
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;

@@ -1,4 +1,4 @@
-//! Hooks that packets of a port would pass, and the known fields of the packets there.
+//! Hooks that packets of a port would pass, and the packet fields that are known there.
 
 use super::links::Links;
 use super::policy::{Direction, Interface, Policy};
@@ -12,7 +12,7 @@ use std::net::{IpAddr, UdpSocket};
 pub(super) struct Passage {
     families: &'static [Family],
     hook: Hook,
-    /// Interfaces whose chains are called, at ingress and egress.
+    /// Interfaces whose ingress and egress chains are called.
     devices: Vec<String>,
     /// Known fields of the packets.
     pub(super) packet: Packet,
@@ -34,7 +34,7 @@ impl Passage {
     }
 }
 
-/// The hooks that packets of `port` would pass.
+/// Hooks that packets of `port` would pass.
 pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
     let route = Route { links, families: &[], packet: Packet::default() };
     let own = links.and_vlans(&port.interface);
@@ -64,7 +64,7 @@ pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
     passages
 }
 
-/// Hooks that carried packets would pass from one interface to another, and what is known of them there.
+/// Hooks that carried packets would pass between two interfaces, with their known fields.
 pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<Passage> {
     let [from, to] = interfaces.map(|name| links.and_vlans(name));
     let mut passages = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<Passage> {
     passages
 }
 
-/// A packet of an established connection, at a chain that is called once that is known.
+/// A packet of an established connection; its state is only known at chains after conntrack.
 pub(super) fn established(packet: &Packet, base: &Base) -> Packet {
     let is_before = base.hook == Hook::Ingress || base.hook == Hook::Prerouting && base.priority <= TRACKING;
     let packet = packet.clone();
@@ -98,7 +98,7 @@ pub(super) fn established(packet: &Packet, base: &Base) -> Packet {
 const TRACKING: i32 = -200;
 const ESTABLISHED: u32 = 2;
 
-/// Packets of tunnels, from and to this machine.
+/// Hooks of outer packets, from and to this host.
 fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> {
     let mut passages = Vec::new();
     for &Tunnel { local, remote, protocol } in tunnels {
@@ -124,9 +124,9 @@ fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> 
     passages
 }
 
-/// Packets of a bridge, and its calls of iptables.
+/// Hooks of a bridge's packets, including iptables called by the bridge.
 fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> Vec<Passage> {
-    // Rules name the bridge that the interface belongs to, or the one that Polder stands in for.
+    // Rules may name the kernel bridge of the interface, or the bridge that Polder replaces.
     let master = links.master(&port.interface);
     let bridges = master.into_iter().chain([bridge]).map(ToOwned::to_owned).collect::<Vec<_>>();
     let known = [Field::InBridge, Field::OutBridge].into_iter();
@@ -157,13 +157,13 @@ fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> 
     passages
 }
 
-/// True if bridges of the kernel hand their packets to that program's chains.
+/// True if kernel bridges call the chains of `program`.
 fn is_called(program: &str) -> bool {
     let path = format!("/proc/sys/net/bridge/bridge-nf-call-{program}");
     std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1")
 }
 
-/// Packets on their way through hooks.
+/// Fields of packets that do not change between hooks.
 struct Route<'a> {
     links: &'a Links,
     families: &'static [Family],
@@ -171,7 +171,7 @@ struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// The packets at a hook, by the interfaces that may have received them and may transmit them.
+    /// Packets at a hook, with possible ingress and egress interfaces.
     fn at(&self, hook: Hook, (received, transmits): (&[String], &[String])) -> Passage {
         let indices = |of: &[String]| match of {
             [] => vec![vec![0; 4]],
@@ -192,7 +192,7 @@ impl Route<'_> {
     }
 }
 
-/// Names as rules compare them; none is an empty one.
+/// Interface names as rules compare them; an empty name for none.
 fn names(of: &[String]) -> Vec<Vec<u8>> {
     let padded = |name: &str| {
         let mut bytes = name.as_bytes().to_vec();
@@ -212,7 +212,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// True if a policy is for packets that a port takes.
+/// True if a policy applies to packets that a port takes.
 pub(super) fn concerns(policy: &Policy, port: &Port, links: &Links) -> bool {
     let selects = &policy.selects;
     let own = links.and_vlans(&port.interface);
@@ -245,10 +245,10 @@ pub(super) fn concerns(policy: &Policy, port: &Port, links: &Links) -> bool {
         Takes::Router { tunnels: of, interfaces } => {
             let all = interfaces.iter().flat_map(|name| links.and_vlans(name)).collect::<Vec<_>>();
             let is_routed = match selects.direction {
-                // A rule is for the interface that received the packet.
+                // A rule matches the ingress interface.
                 None => is_of(&own),
                 Some(Direction::In) => false,
-                // Not what this machine itself sends, which is the kernel's.
+                // Packets of this host itself are the kernel's.
                 Some(Direction::Out) => is_of(&all) && !selects.source.is_some_and(is_own),
                 Some(Direction::Forward) => is_of(&all),
             };
@@ -257,7 +257,7 @@ pub(super) fn concerns(policy: &Policy, port: &Port, links: &Links) -> bool {
     }
 }
 
-/// True for one address, which is this machine's.
+/// True for a single address of this host.
 fn is_own((address, bits): (IpAddr, u8)) -> bool {
     bits == if address.is_ipv6() { 128 } else { 32 } && UdpSocket::bind((address, 0)).is_ok()
 }

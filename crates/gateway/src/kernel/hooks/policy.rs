@@ -1,26 +1,26 @@
-//! Policies of the kernel about packets that are forwarded: rules of routing (ip-rule(8)) and of IPsec (ip-xfrm(8)).
+//! Kernel policies for forwarded packets: routing rules (ip-rule(8)) and IPsec policies (ip-xfrm(8)).
 
 use crate::kernel::message::ip;
 use polder_devices::netlink::{attributes, find, number, number16, text};
 use std::net::IpAddr;
 
-/// A policy that may send packets elsewhere, change or drop them.
+/// A policy that may redirect, change or drop packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name and selector.
+    /// Name and selector, as text.
     pub name: String,
-    /// Effect on packets, in words that follow "would".
+    /// Effect on packets, as text that follows "would".
     pub effect: String,
-    /// The packets that it is for.
+    /// Packets that it applies to.
     pub selects: Selector,
 }
 
-/// The packets that a policy is for.
+/// Packets that a policy applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// The family of addresses: true for IPv6.
+    /// True for IPv6.
     pub is_v6: bool,
-    /// The interface: that which received the packet for a rule, the route's for IPsec.
+    /// Interface: ingress for a routing rule, the route's for IPsec.
     pub interface: Option<Interface>,
     /// Source addresses.
     pub source: Option<(IpAddr, u8)>,
@@ -28,33 +28,33 @@ pub struct Selector {
     pub destination: Option<(IpAddr, u8)>,
     /// Protocol.
     pub protocol: Option<u8>,
-    /// Direction of a policy of IPsec.
+    /// Direction of an IPsec policy.
     pub direction: Option<Direction>,
 }
 
-/// An interface of a policy.
+/// Interface in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interface {
-    /// By its name.
+    /// By name.
     Name(String),
-    /// By its number.
+    /// By index.
     Index(u32),
-    /// Any that belongs to a VRF.
+    /// Any interface in a VRF.
     Vrf,
 }
 
-/// Direction of a policy of IPsec.
+/// Direction of an IPsec policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To this machine.
+    /// To this host.
     In,
-    /// Leaving, forwarded packets included.
+    /// Leaving the host, forwarded packets included.
     Out,
     /// Forwarded.
     Forward,
 }
 
-/// A rule of routing that a router of Polder does not follow: `fib_rule_hdr`, then attributes.
+/// Parses a routing rule that Polder's router does not follow: `fib_rule_hdr`, then attributes.
 pub fn rule(body: &[u8]) -> Option<Policy> {
     let &[family, to_bits, from_bits, tos, table, _, _, action] = body.first_chunk()?;
     let flags = number(body.get(8..)?)?;
@@ -70,7 +70,7 @@ pub fn rule(body: &[u8]) -> Option<Policy> {
             FRA_TABLE => table = number(value)?,
             FRA_PROTOCOL | FRA_PAD => {}
             FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP if number(value) == Some(u32::MAX) => {}
-            // Packets of this machine's sockets alone.
+            // Only for packets of this host's sockets.
             FRA_OIFNAME | FRA_UID_RANGE => return None,
             FRA_IIFNAME if text(value) == "lo" => return None,
             FRA_IIFNAME => {
@@ -105,7 +105,7 @@ pub fn rule(body: &[u8]) -> Option<Policy> {
     Some(Policy { name: format!("`{command}` {priority}{words}"), effect, selects: selector })
 }
 
-/// Policy of IPsec that affects packets: `xfrm_userpolicy_info`, then attributes.
+/// Parses an IPsec policy that affects packets: `xfrm_userpolicy_info`, then attributes.
 pub fn ipsec(body: &[u8]) -> Option<Policy> {
     let (family, index) = (number16(body.get(40..)?)?, number(body.get(48..)?)?);
     let &[to_bits, from_bits, protocol] = body.get(42..)?.first_chunk()?;
@@ -114,7 +114,7 @@ pub fn ipsec(body: &[u8]) -> Option<Policy> {
         0 => Direction::In,
         1 => Direction::Out,
         2 => Direction::Forward,
-        // A socket's own.
+        // A policy of one socket.
         _ => return None,
     };
     let has_templates = find(body.get(168..)?, XFRMA_TMPL).is_some_and(|templates| !templates.is_empty());
@@ -147,8 +147,7 @@ pub fn ipsec(body: &[u8]) -> Option<Policy> {
     })
 }
 
-/// Default policies of IPsec, for packets without a policy, where they do not let packets pass:
-/// `xfrm_userpolicy_default`.
+/// Default IPsec policies that drop packets without a policy: `xfrm_userpolicy_default`.
 pub fn ipsec_default(body: &[u8]) -> Vec<Policy> {
     let of = [(0, Direction::In, "in"), (1, Direction::Forward, "fwd"), (2, Direction::Out, "out")];
     let blocks = of.into_iter().filter(|&(place, ..)| body.get(place) == Some(&USERPOLICY_BLOCK));

@@ -1,64 +1,64 @@
-//! Ports whose packets hooks may see.
+//! Ports whose packets kernel hooks may see.
 
 use std::net::IpAddr;
 
-/// A port whose packets are taken from the kernel.
+/// A port that takes packets from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Its interface.
+    /// Interface of the port.
     pub interface: String,
-    /// The packets that are taken.
+    /// Packets that the port takes.
     pub takes: Takes,
-    /// True if packets that leave by the interface meet the tc filters at its egress.
+    /// True if packets sent by the interface pass its tc egress filters.
     pub meets_egress: bool,
-    /// Answer of the port when a hook appears.
+    /// Reaction of the port when a hook appears.
     pub answer: Answer,
 }
 
-/// Answer of a port when a hook appears that its packets do not reach.
+/// Reaction of a port when a hook appears that its packets bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// They go round it, as the file says.
+    /// Packets bypass the hook, as the file permits.
     Bypass,
-    /// They are left to the kernel.
+    /// The port yields: the kernel gets its packets.
     Yield,
-    /// The kernel decides about them in any case.
+    /// The kernel decides about the packets in any case.
     Decided,
-    /// They go on, because the kernel cannot forward them: the reason.
+    /// Packets bypass the hook, because the kernel cannot forward them: the reason.
     GoOn(&'static str),
-    /// They are dropped, because the kernel cannot forward them: the reason.
+    /// Packets are dropped, because the kernel cannot forward them: the reason.
     Stop(&'static str),
 }
 
-/// The packets that a port takes.
+/// Packets that a port takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// All, for a bridge.
+    /// All packets, for a bridge.
     Bridge {
-        /// The name of the bridge.
+        /// Name of the bridge.
         bridge: String,
-        /// The interfaces of its members.
+        /// Interfaces of its members.
         members: Vec<String>,
     },
     /// Packets of these tunnels.
     Tunnels(Vec<Tunnel>),
-    /// Packets that are routed, and those of these tunnels.
+    /// Routed packets, and packets of these tunnels.
     Router {
         /// The tunnels.
         tunnels: Vec<Tunnel>,
-        /// All interfaces of the router.
+        /// Interfaces of all router ports.
         interfaces: Vec<String>,
     },
 }
 
-/// A tunnel, by its outer addresses.
+/// A tunnel's outer addresses and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// This machine's.
+    /// Address of this host.
     pub local: IpAddr,
-    /// Outer address of the other end.
+    /// Address of the remote end.
     pub remote: IpAddr,
     /// Protocol of the outer IP header.
     pub protocol: u8,

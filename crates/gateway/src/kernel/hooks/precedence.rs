@@ -1,19 +1,19 @@
-//! Precedence of the thread that hears of changes: what it does must not wait for a core.
+//! Priority of the threads that receive change notices, which must run before other threads.
 
 use super::sys::set_real_time;
 
-/// Precedence that a thread has obtained.
+/// Priority that a thread has obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
-    /// Before all ordinary threads.
+    /// Real-time: before all normal threads.
     RealTime,
-    /// The largest weight of ordinary threads.
+    /// Nice value −20.
     Nice,
-    /// None.
+    /// Unchanged.
     Ordinary,
 }
 
-/// Has the calling thread run before others, as far as the system permits.
+/// Raises the priority of the calling thread as far as the system permits.
 pub fn run_first() -> Precedence {
     if set_real_time().is_ok() {
         return Precedence::RealTime;
@@ -25,5 +25,5 @@ pub fn run_first() -> Precedence {
     }
 }
 
-/// The nice value of the largest weight.
+/// Highest priority of normal threads.
 const FIRST: i32 = -20;

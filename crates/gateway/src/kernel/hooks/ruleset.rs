@@ -1,4 +1,4 @@
-//! Chains and rules of all packet filters in one form, as far as they decide about a packet.
+//! Common representation of chains and rules of all packet filters.
 
 /// Family of a chain (`NFPROTO_*` of linux/netfilter.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub enum Family {
     Ip,
     /// ARP.
     Arp,
-    /// One interface.
+    /// One interface (ingress and egress).
     Netdev,
     /// Kernel bridges.
     Bridge,
@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of that number.
+    /// The family with a number.
     pub fn of(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Inet,
@@ -31,7 +31,7 @@ impl Family {
         })
     }
 
-    /// The number of the family.
+    /// Number of the family.
     pub fn number(self) -> u8 {
         match self {
             Self::Inet => 1,
@@ -43,7 +43,7 @@ impl Family {
         }
     }
 
-    /// Its name in `nft`.
+    /// Name of the family in `nft`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Inet => "inet",
@@ -63,11 +63,11 @@ pub enum Hook {
     Ingress,
     /// Before the routing or bridging decision.
     Prerouting,
-    /// On the way to the machine itself.
+    /// On the way to this host.
     Input,
     /// On the way from one interface to another.
     Forward,
-    /// From the machine itself.
+    /// From this host.
     Output,
     /// After the routing or bridging decision.
     Postrouting,
@@ -76,7 +76,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The hook of that number (linux/netfilter.h, linux/netfilter_arp.h).
+    /// The hook with a number (linux/netfilter.h, linux/netfilter_arp.h).
     pub fn of(family: Family, number: u32) -> Option<Self> {
         Some(match (family, number) {
             (Family::Netdev, 0) | (Family::Inet, 5) => Self::Ingress,
@@ -95,7 +95,7 @@ impl Hook {
         })
     }
 
-    /// Its name in `nft`.
+    /// Name of the hook in `nft`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -119,21 +119,21 @@ pub struct Ruleset {
 /// A chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The program that shows it.
+    /// The tool that shows it.
     pub tool: Tool,
-    /// The family of its table.
+    /// Family of its table.
     pub family: Family,
-    /// The name of its table.
+    /// Name of its table.
     pub table: String,
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// The hook that calls it; `None` for a chain that only rules call.
+    /// Hook that calls it; `None` for a chain that only rules call.
     pub base: Option<Base>,
-    /// Its rules, in order.
+    /// Rules, in order.
     pub rules: Vec<Rule>,
 }
 
-/// Program by which an administrator sees a chain.
+/// Tool that shows a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tool {
     /// `nft`.
@@ -145,7 +145,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Name of its interface in views.
+    /// Name of the tool in views.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nft => "nftables",
@@ -155,99 +155,100 @@ impl Tool {
     }
 }
 
-/// The hook of a base chain.
+/// Hook of a base chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// The hook.
     pub hook: Hook,
-    /// Its place among the chains of the hook: lower ones are called first.
+    /// Order among the chains of the hook: lower ones are called first.
     pub priority: i32,
-    /// True if the policy of the chain is drop.
+    /// True if the chain's policy is drop.
     pub drops: bool,
-    /// The interfaces of a chain that is bound to some; a trailing `*` stands for any end.
+    /// Interfaces of a chain that is bound to some; a trailing `*` matches any end.
     pub devices: Vec<String>,
 }
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Its handle in nftables, its position in iptables.
+    /// Handle in nftables, position in iptables.
     pub handle: u64,
-    /// Its parts, in order.
+    /// Parts of the rule, in order.
     pub steps: Vec<Step>,
 }
 
 /// A part of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The rest of the rule is for packets that pass.
+    /// A condition: the rest of the rule applies to packets that pass it.
     Test(Test),
-    /// The packet is changed, dropped or redirected.
+    /// An effect on the packet.
     Do(Effect),
-    /// A verdict by the value of a field.
+    /// A map from values of a field to effects.
     Choose(Value, Vec<(Vec<u8>, Effect)>),
-    /// The rest of the rule may be for some packets of a connection alone, by this property.
+    /// A test of each packet's property, described as text: the rest of the rule may apply to some packets of
+    /// a connection only.
     Each(String),
 }
 
 /// Condition of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The value begins with one of these bytes; `negated` turns it round.
+    /// True if the value begins with one of these byte strings.
     Is {
         /// The value.
         value: Value,
-        /// Values that it is compared with.
+        /// Byte strings to compare with.
         any: Vec<Vec<u8>>,
-        /// True if the test passes when none is equal.
+        /// True if the test passes when none matches.
         negated: bool,
     },
-    /// Anything else: it may pass or not.
+    /// Any other test, whose result is unknown.
     Other,
 }
 
-/// A field of a packet, as it is loaded for a comparison.
+/// A packet field, as it is loaded for a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The field.
     pub field: Field,
-    /// Bits that are compared, and bits that are turned round; all and none if empty.
+    /// Mask and XOR of each byte; empty for none.
     pub mask: Vec<(u8, u8)>,
 }
 
-/// Fields of packets that are known without a packet.
+/// Packet fields whose values may be known without a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// The name of the interface that received the packet.
+    /// Name of the ingress interface.
     InName,
-    /// The name of the interface that will transmit it.
+    /// Name of the egress interface.
     OutName,
-    /// The number of the interface that received it.
+    /// Index of the ingress interface.
     InIndex,
-    /// The number of the interface that will transmit it.
+    /// Index of the egress interface.
     OutIndex,
-    /// The name of the bridge of the interface that received it.
+    /// Name of the ingress interface's bridge.
     InBridge,
-    /// The name of the bridge of the interface that will transmit it.
+    /// Name of the egress interface's bridge.
     OutBridge,
-    /// Its family (`NFPROTO_*`).
+    /// Address family (`NFPROTO_*`).
     Version,
-    /// The protocol of its payload.
+    /// Protocol of the payload.
     Protocol,
-    /// Its source address.
+    /// Source address.
     Source,
-    /// Its destination address.
+    /// Destination address.
     Destination,
-    /// State of its connection (`NF_CT_STATE_BIT`).
+    /// State of the packet's connection (`NF_CT_STATE_BIT`).
     State,
-    /// Flags of TCP.
+    /// TCP flags.
     TcpFlags,
-    /// Any other.
+    /// Any other field.
     Other,
 }
 
 impl Field {
-    /// Bytes of its value, for fields that sets are looked up by.
+    /// Length of the value in bytes, for fields that are looked up in sets.
     pub fn bytes(self) -> Option<usize> {
         match self {
             Self::InName | Self::OutName | Self::InBridge | Self::OutBridge => Some(NAME_BYTES),
@@ -258,24 +259,24 @@ impl Field {
     }
 }
 
-/// Bytes of an interface's name, zeros at its end included (`IFNAMSIZ`).
+/// Length of an interface name with trailing zeros, in bytes (`IFNAMSIZ`).
 pub const NAME_BYTES: usize = 16;
 
 /// Effect of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ends the walk; the packet goes on.
+    /// Accepts the packet and ends the walk.
     Accept,
     /// Ends the chain.
     Return,
-    /// Calls a chain.
+    /// Calls a chain and continues after it.
     Jump(String),
-    /// Goes to a chain.
+    /// Continues in another chain.
     Goto(String),
     /// Drops the packet.
     Drop,
-    /// Changes it, or takes it elsewhere; in words that follow "would".
+    /// Changes or redirects the packet; text that follows "would".
     Alter(String),
-    /// Nothing that a packet would notice.
+    /// No effect on the packet.
     Nothing,
 }

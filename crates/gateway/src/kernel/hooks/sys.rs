@@ -1,11 +1,11 @@
-//! System calls that nothing else offers: options of sockets that return tables, and scheduling.
+//! System calls without a wrapper in other libraries: socket options that return tables, and scheduling.
 
 #![expect(unsafe_code, reason = "UNSAFETY: system calls that read and write through pointers")]
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// Reads an option whose value is a request at first and the answer at last: `value` is both.
+/// Reads a socket option; `value` is first the request, then the answer. Returns the answer's length.
 pub(super) fn socket_option(
     socket: &OwnedFd,
     level: i32,
@@ -21,8 +21,8 @@ pub(super) fn socket_option(
     if status == 0 { Ok(length as usize) } else { Err(last_error()) }
 }
 
-/// Has the calling thread run before all ordinary ones, as the last of those of real time (`SCHED_FIFO`, sched(7)). Threads
-/// that it starts are ordinary.
+/// Gives the calling thread the lowest real-time priority (`SCHED_FIFO`, sched(7)). Threads that it starts
+/// have normal priority.
 pub(super) fn set_real_time() -> Result<(), Errno> {
     let attributes = SchedulingAttributes {
         size: size_of::<SchedulingAttributes>().try_into().unwrap_or(0),
@@ -36,7 +36,7 @@ pub(super) fn set_real_time() -> Result<(), Errno> {
     if status == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// `struct sched_attr` of linux/sched/types.h, in its first version.
+/// `struct sched_attr` of linux/sched/types.h, first version.
 #[repr(C)]
 #[derive(Default)]
 struct SchedulingAttributes {

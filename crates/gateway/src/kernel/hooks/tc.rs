@@ -1,4 +1,4 @@
-//! Filters of tc at an interface's ingress and egress, and BPF programs there (tc(8), linux/pkt_cls.h).
+//! tc filters and BPF programs at an interface's ingress and egress (tc(8), linux/pkt_cls.h).
 
 use polder_devices::netlink::tc::{BPF_DIRECT, BPF_FLAGS, EGRESS, HEADER, INGRESS, KIND, OPTIONS, header};
 use polder_devices::netlink::{Client, attributes, find, number, text};
@@ -8,23 +8,23 @@ use rustix::io::Errno;
 /// A filter that may drop or change packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// True for packets that leave by the interface.
+    /// True for packets that the interface sends.
     pub is_egress: bool,
-    /// Its preference and kind, or that it is a BPF program.
+    /// Preference and kind of the filter, or that it is a BPF program.
     pub name: String,
-    /// Effect on packets, in words that follow "would".
+    /// Effect on packets, as text that follows "would".
     pub effect: String,
 }
 
-/// The filters of an interface that may drop or change packets.
+/// Filters of an interface that may drop or change packets.
 pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, Errno> {
     let mut found = Vec::new();
     for (is_egress, parent) in [(false, INGRESS), (true, EGRESS)] {
-        // A kernel without classifiers has none.
+        // A kernel without classifiers has no filters.
         let answers = client.dump(libc::RTM_GETTFILTER, &header(interface, 0, parent, 0)).or_else(without)?;
         let foreign = answers.iter().filter(|(_, body)| !is_own_filter(body));
         found.extend(foreign.filter_map(|(_, body)| filter(is_egress, body)));
-        // A kernel that does not know the question, or tells nobody, is Linux before 6.6 or locked down.
+        // Fails on Linux before 6.6 and on a locked-down kernel.
         if let Ok(count @ 1..) = foreign_programs(interface, is_egress) {
             let programs = if count == 1 { "program" } else { "programs" };
             let name = format!("{count} BPF {programs} (tcx)");
@@ -34,7 +34,7 @@ pub(super) fn read(client: &mut Client, interface: u32) -> Result<Vec<Filter>, E
     Ok(found)
 }
 
-/// Nothing where the kernel has no such thing.
+/// Returns an empty value for errors that mean a missing kernel feature.
 pub(super) fn without<T: Default>(error: Errno) -> Result<T, Errno> {
     match error {
         Errno::OPNOTSUPP | Errno::NOENT | Errno::INVAL | Errno::PROTONOSUPPORT | Errno::NODEV => {
@@ -44,13 +44,13 @@ pub(super) fn without<T: Default>(error: Errno) -> Result<T, Errno> {
     }
 }
 
-/// Filter in a message, if it may affect packets: `tcmsg`, then attributes.
+/// Parses a filter that may affect packets: `tcmsg`, then attributes.
 pub fn filter(is_egress: bool, body: &[u8]) -> Option<Filter> {
     let preference = number(body.get(16..)?)? >> 16;
     let rest = body.get(HEADER..)?;
     let kind = text(find(rest, KIND)?);
     let options = find(rest, OPTIONS).unwrap_or_default();
-    // A message without options tells of the chain of filters alone.
+    // A message without options only describes the filter chain.
     if options.is_empty() {
         return None;
     }
@@ -90,7 +90,7 @@ fn acts(actions: Option<&[u8]>) -> Option<String> {
     effects.next()
 }
 
-/// The verdict of `tc_gact`, which has it behind its number and capabilities.
+/// Verdict of a `tc_gact` structure, which follows its index and capabilities.
 fn gact(options: &[u8]) -> Option<u32> {
     number(find(options, TCA_GACT_PARMS)?.get(8..)?)
 }
@@ -102,7 +102,7 @@ fn verdict(verdict: u32) -> Option<String> {
     }
 }
 
-/// In words that follow "would".
+/// Text that follows "would".
 const BPF: &str = "give them to a BPF program";
 const TCA_GACT_PARMS: u16 = 2;
 const TC_ACT_SHOT: u32 = 2;

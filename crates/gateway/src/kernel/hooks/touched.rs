@@ -1,12 +1,13 @@
-//! Connections that notices of links, addresses, routes and neighbours touch: the kernel may forward their packets in another way.
+//! Connections that are affected by notices of links, addresses, routes and neighbours, because the kernel may forward
+//! their packets differently.
 //!
-//! | notice | changes |
+//! | notice | affected connections |
 //! |---|---|
-//! | of a route | connections with an end in its network |
-//! | of a neighbour whose link-layer address was another one, or that is gone | directions that leave to that address |
-//! | of a neighbour that is new, or whose timer has run | nothing |
-//! | of a link or an address as it was before: a router's advertisement prolongs addresses | nothing |
-//! | anything else | all connections |
+//! | route | connections with an end in its network |
+//! | neighbour with another MAC address, or removed | directions that are sent to that MAC address |
+//! | new neighbour, or a neighbour's timer | none |
+//! | unchanged link or address, such as a router advertisement that renews an address | none |
+//! | any other | all |
 //!
 //! Source: rtnetlink(7), linux/neighbour.h, linux/if_link.h.
 
@@ -16,16 +17,16 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-/// Connections that a change touches.
+/// Connections that a change affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// Connections with an end in this network, with its prefix length in bits.
+    /// Connections with an end in this network; prefix length in bits.
     Network(IpAddr, u8),
-    /// Directions that leave to this link-layer address.
+    /// Directions that are sent to this MAC address.
     Neighbour([u8; 6]),
 }
 
-/// Connections that a notice touches.
+/// Connections that a notice affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
     None,
@@ -33,19 +34,19 @@ pub(super) enum Touch {
     All,
 }
 
-/// Links, addresses and neighbours as notices have told them.
+/// Links, addresses and neighbours, as last reported.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Link-layer address of each neighbour, by number of the interface and address.
+    /// MAC address of each neighbour, by interface index and address.
     neighbours: HashMap<Vec<u8>, Vec<u8>>,
-    /// True if there were too many neighbours to keep.
+    /// True if there were too many neighbours to store.
     forgets: bool,
-    /// Hash of what matters of each link and each address.
+    /// Hash of the relevant fields of each link and address.
     others: HashMap<Vec<u8>, u64>,
 }
 
 impl Known {
-    /// Reads the neighbours that the kernel has.
+    /// Reads the kernel's neighbours.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -56,14 +57,14 @@ impl Known {
         Ok(())
     }
 
-    /// Takes a notice of a neighbour: `ndmsg`, then attributes.
+    /// Handles a neighbour notice: `ndmsg`, then attributes.
     pub(super) fn neighbour(&mut self, kind: u16, body: &[u8]) -> Touch {
         let (Some(&family), Some(index), Some(state), Some(rest)) =
             (body.first(), body.get(4..8), body.get(8..10).and_then(number16), body.get(12..))
         else {
             return Touch::All;
         };
-        // Tables of bridges and of VXLAN devices: below what is forwarded here.
+        // FDB entries of bridges and VXLAN devices do not affect routing.
         if i32::from(family) == libc::AF_BRIDGE {
             return Touch::None;
         }
@@ -86,7 +87,7 @@ impl Known {
         }
     }
 
-    /// Takes a notice of a link: `ifinfomsg`, then attributes.
+    /// Handles a link notice: `ifinfomsg`, then attributes.
     pub(super) fn link(&mut self, kind: u16, body: &[u8]) -> Touch {
         let (Some(index), Some(flags), Some(rest)) = (body.get(4..8), body.get(8..12), body.get(16..)) else {
             return Touch::All;
@@ -94,7 +95,7 @@ impl Known {
         self.other(kind == RTM_DELLINK, [&[0][..], index].concat(), (flags, rest), &LINK)
     }
 
-    /// Takes a notice of an address: `ifaddrmsg`, then attributes.
+    /// Handles an address notice: `ifaddrmsg`, then attributes.
     pub(super) fn address(&mut self, kind: u16, body: &[u8]) -> Touch {
         let (Some(head), Some(rest)) = (body.get(..8), body.get(8..)) else { return Touch::All };
         let address = find(rest, IFA_LOCAL).or_else(|| find(rest, IFA_ADDRESS)).unwrap_or_default();
@@ -117,7 +118,7 @@ impl Known {
     }
 }
 
-/// Connections that a route touches: `rtmsg`, then attributes.
+/// Connections that a route notice affects: `rtmsg`, then attributes.
 pub(super) fn route(body: &[u8]) -> Touch {
     let (Some(&[family, bits, ..]), Some(rest)) = (body.first_chunk::<2>(), body.get(12..)) else {
         return Touch::All;
@@ -133,8 +134,8 @@ pub(super) fn route(body: &[u8]) -> Touch {
     network.map_or(Touch::All, |network| Touch::Some(Touched::Network(network, bits)))
 }
 
-/// Maximum number of neighbours, and of links and addresses, that are known: the kernel has 1,024 neighbours of a family by
-/// default.
+/// Maximum number of stored neighbours, and of links and addresses; the kernel limits neighbours to 1,024 of
+/// a family by default.
 const MOST: usize = 1 << 16;
 /// linux/neighbour.h; `NUD_INCOMPLETE`, `NUD_FAILED`.
 const NDA_DST: u16 = 1;

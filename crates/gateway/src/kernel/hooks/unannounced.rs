@@ -1,29 +1,30 @@
-//! Hooks of which the kernel tells nobody: they are looked at with each heartbeat.
+//! Hooks without change notices, which are checked with each heartbeat.
 //!
-//! | hook | look |
+//! | hook | check |
 //! |---|---|
-//! | tables of `iptables-legacy` | names of those that are used: most machines have none |
+//! | tables of `iptables-legacy` | names of used tables, which most hosts do not have |
 //! | services of IPVS | its table |
-//! | BPF programs at TCX | numbers of those at the ports' interfaces |
+//! | BPF programs at TCX | program ids at the ports' interfaces |
 //!
-//! Cost: three files, and two system calls for each interface. A change is known within 0.1 s, not before the command returns.
+//! Cost: three files, and two system calls for each interface. A change is detected within 0.1 s, but not before the
+//! command that made it returns.
 
 use polder_devices::skb::programs_of_others;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// These hooks as they were at the last look.
+/// Hash of these hooks at the last check.
 #[derive(Debug, Default)]
 pub struct Unannounced {
     seen: Option<u64>,
 }
 
 impl Unannounced {
-    /// Looks again; true if something has changed. `interfaces` are the numbers of those of the ports.
+    /// Checks again; returns true if a hook has changed. `interfaces` are the ports' interface indexes.
     pub fn has_changed(&mut self, interfaces: &[u32]) -> bool {
         let mut hash = DefaultHasher::new();
         for file in [super::legacy::V4.names(), super::legacy::V6.names(), IPVS] {
-            // Without the file the kernel does not have them.
+            // Without the file the kernel has no such hooks.
             fs::read(file).unwrap_or_default().hash(&mut hash);
         }
         for interface in interfaces {
@@ -36,9 +37,9 @@ impl Unannounced {
     }
 }
 
-/// Reason why IPVS keeps connections from being carried, where it has a service.
+/// Reason why IPVS prevents carrying connections, if it has a service.
 pub(super) fn ipvs() -> Option<String> {
-    // Three lines of headings.
+    // The file begins with three header lines.
     let has_service = fs::read_to_string(IPVS).is_ok_and(|text| text.lines().count() > HEADINGS);
     has_service.then(|| "IPVS tells of no change of its services".to_owned())
 }

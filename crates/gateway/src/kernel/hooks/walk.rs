@@ -1,28 +1,28 @@
-//! A walk through chains with a packet of which some fields are known.
+//! Walk through chains with a packet of which some fields are known.
 //!
-//! A test of a field that is known passes or not; any other may do either. What a rule does counts if it may
-//! be reached, and the walk ends early only where it must.
+//! A test of a known field has a definite result; other tests may pass or not. An effect counts if it may be
+//! reached, and the walk only ends where a packet surely leaves.
 
 use super::ruleset::{Base, Chain, Effect, Family, Field, Rule, Ruleset, Step, Test, Tool, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Calls of chains that are followed; nf_tables allows 16.
+/// Maximum depth of nested chain calls; nf_tables allows 16.
 const DEPTH: usize = 64;
 
-/// A packet, by the values that its fields can have; a field that is missing can have any.
+/// A packet: possible values of each known field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packet(HashMap<Field, Vec<Vec<u8>>>);
 
 impl Packet {
-    /// The same packet, with a field that has one of these values.
+    /// The packet, with a field that has one of these values.
     #[must_use]
     pub fn with(mut self, field: Field, values: Vec<Vec<u8>>) -> Self {
         self.0.insert(field, values);
         self
     }
 
-    /// Decides a comparison.
+    /// Result of a comparison.
     fn equals(&self, value: &Value, any: &[Vec<u8>]) -> Answer {
         let Some(known) = self.0.get(&value.field).filter(|known| !known.is_empty()) else {
             return Answer::Maybe;
@@ -55,18 +55,18 @@ enum Answer {
     Maybe,
 }
 
-/// The first thing that a chain would do to a packet.
+/// First effect of a chain on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Would {
-    /// The effect, in words that follow "would".
+    /// The effect, as text that follows "would".
     pub effect: String,
-    /// The chain of the rule and its handle, or its position in iptables; `None` for the policy.
+    /// Chain and handle (position in iptables) of the rule; `None` for the policy.
     pub rule: Option<(String, u64)>,
 }
 
 type Name<'a> = (Tool, Family, &'a str, &'a str);
 
-/// All chains, by their names.
+/// All chains, by name.
 #[derive(Debug)]
 pub struct Chains<'a>(HashMap<Name<'a>, &'a Chain>);
 
@@ -79,18 +79,19 @@ impl<'a> Chains<'a> {
         Self(chains.map(named).collect())
     }
 
-    /// The chains that hooks call.
+    /// Base chains, which hooks call.
     pub fn bases(&self) -> impl Iterator<Item = (&'a Chain, &'a Base)> {
         self.0.values().filter_map(|chain| Some((*chain, chain.base.as_ref()?)))
     }
 
-    /// True if a rule of any chain looks at each packet.
+    /// True if any rule inspects each packet.
     pub fn look_at_each_packet(&self) -> bool {
         let mut steps = self.0.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.steps);
         steps.any(|step| matches!(step, Step::Each(_)))
     }
 
-    /// The first rule of a base chain that may do other things to each packet of a connection which are all like `packet`.
+    /// First rule from a base chain on that may treat packets of one connection differently; all of them
+    /// match `packet`.
     pub fn walk_each(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
         let looks_for = Wanted::Each;
         let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
@@ -100,7 +101,7 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// The first thing that a base chain would do to `packet`, if it may do anything.
+    /// First possible effect of a base chain on `packet`; `None` without one.
     pub fn walk(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
         let looks_for = Wanted::Effect;
         let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
@@ -116,18 +117,18 @@ impl<'a> Chains<'a> {
     }
 }
 
-/// Verdict of a chain on a packet.
+/// Result of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The packet is affected.
+    /// The packet may be affected.
     Would(Would),
     /// The packet is always accepted.
     Ends,
-    /// The packet may leave at the chain's end.
+    /// The packet may reach the chain's end.
     Falls,
 }
 
-/// Continuation of a packet after a part of a rule.
+/// Continuation after a part of a rule.
 enum Next {
     Step,
     Rule,
@@ -142,12 +143,12 @@ struct Walk<'a, 'c> {
     looks_for: Wanted,
 }
 
-/// Rules that end a walk.
+/// Rules that a walk looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     /// Rules with an effect.
     Effect,
-    /// Rules that may do another thing to each packet.
+    /// Rules that inspect each packet.
     Each,
 }
 
@@ -162,7 +163,7 @@ impl<'a> Walk<'a, '_> {
             let effect = format!("take them through more than {DEPTH} chains, which is too deep to follow");
             return Outcome::Would(Would { effect, rule: None });
         }
-        // A chain that calls itself, which the kernel refuses, ends here.
+        // A recursive call, which the kernel refuses, ends here.
         self.known.insert(name, Outcome::Falls);
         let outcome = self.rules(chain, depth);
         self.known.insert(name, outcome.clone());
@@ -241,7 +242,7 @@ impl<'a> Walk<'a, '_> {
     ) -> Next {
         match effect {
             Effect::Nothing => Next::Step,
-            // One rule more may be seen than is reached.
+            // Later rules count as reachable although this rule may end the walk.
             Effect::Drop | Effect::Alter(_) if self.looks_for == Wanted::Each => Next::Step,
             Effect::Drop => would(chain, rule, DROP),
             Effect::Alter(effect) => would(chain, rule, effect),
@@ -258,11 +259,11 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// The rule ends the walk.
+/// Ends the walk at a rule.
 fn would(chain: &Chain, rule: &Rule, effect: &str) -> Next {
     let rule = Some((chain.name.clone(), rule.handle));
     Next::Leave(Outcome::Would(Would { effect: effect.to_owned(), rule }))
 }
 
-/// In words that follow "would".
+/// Text that follows "would".
 const DROP: &str = "drop them";

@@ -1,40 +1,40 @@
-//! The bodies of messages: a fixed header of each kind, then attributes.
+//! Bodies of rtnetlink messages: a fixed header for each kind, then attributes.
 
 use super::item::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use polder_datapath::route::Prefix;
 use polder_devices::netlink::{self, attributes, find, number, number16};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// `ifinfomsg`.
+/// Parses `ifinfomsg`.
 pub(super) fn link(body: &[u8]) -> Option<Item> {
-    // A bridge tells of its ports by such messages too; those say nothing of the interface itself.
+    // Bridges also report their ports by such messages, which do not describe the interface.
     if *body.first()? != 0 {
         return None;
     }
     let told = netlink::link::Link::parse(body)?;
     let vlan = told.lower().zip(told.vlan);
     let has_own = told.macvlan_mode.is_some_and(|mode| OWN_ADDRESS.contains(&mode));
-    // A bridge or VRF that a macvlan belongs to decides about its frames.
+    // A macvlan in a bridge or VRF is left out: its master receives its frames.
     let macvlan = told.lower().filter(|_| has_own && told.master.is_none());
     let netlink::link::Link { index, name, up, carrier, mac, mtu, .. } = told;
     Some(Item::Link(Link { index, name, up, carrier, mac, mtu, vlan, macvlan }))
 }
 
-/// `ifaddrmsg`.
+/// Parses `ifaddrmsg`.
 pub(super) fn address(body: &[u8]) -> Option<Item> {
     let &[family, bits, flags, _] = body.first_chunk()?;
     let (index, secondary) = (number(body.get(4..)?)?, flags & IFA_F_SECONDARY != 0);
     let rest = body.get(8..)?;
-    // On a point-to-point link `IFA_ADDRESS` is the other end.
+    // On a point-to-point link `IFA_ADDRESS` is the peer's address.
     let address = find(rest, libc::IFA_LOCAL).or_else(|| find(rest, libc::IFA_ADDRESS))?;
     Some(Item::Address(Address { index, secondary, address: ip(family, address)?, bits }))
 }
 
-/// `rtmsg`.
+/// Parses `rtmsg`.
 pub(super) fn route(body: &[u8]) -> Option<Item> {
     let &[family, bits, source_bits, tos, table, protocol, _, kind] = body.first_chunk()?;
     let flags = number(body.get(8..)?)?;
-    // Routes by type of service are no part of a table of destinations; the result of a look-up is no route.
+    // Routes by type of service, and cached look-up results, are ignored.
     if tos != 0 || flags & RTM_F_CLONED != 0 {
         return None;
     }
@@ -55,7 +55,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
             _ => read_hop(&mut hop, family, kind, value),
         }
     }
-    // A source of no bits is every source; bits without an address are none.
+    // A source prefix of length 0 means all sources; a length without an address means none.
     key.source = key.source.filter(|source| source.bits() > 0);
     if source_bits != 0 && key.source.is_none() {
         return None;
@@ -80,7 +80,7 @@ pub(super) fn route(body: &[u8]) -> Option<Item> {
     Some(Item::Route(key, protocol, preference, target))
 }
 
-/// RFC 4191, 2.1: the reserved value counts as medium.
+/// Parses a preference (RFC 4191, 2.1); the reserved value means medium.
 fn preference_of(value: &[u8]) -> Preference {
     match value {
         [1] => Preference::High,
@@ -89,8 +89,8 @@ fn preference_of(value: &[u8]) -> Preference {
     }
 }
 
-/// The MTU among a route's metrics; 0 if there is none. A router goes by it whether it is locked or not, and IPv6
-/// asks for no less than its least.
+/// MTU among a route's metrics, in bytes, for IPv6 at least 1280; 0 without one. Locked and unlocked values
+/// are equal for a router.
 fn mtu_of(family: u8, metrics: &[u8]) -> u16 {
     const LEAST_V6: u32 = 1280;
     let found = find(metrics, RTAX_MTU).and_then(number);
@@ -112,7 +112,7 @@ fn via(family: u16, value: &[u8]) -> Option<IpAddr> {
     ip(u8::try_from(family).ok()?, value)
 }
 
-/// `rtnexthop`, one after the other.
+/// Parses consecutive `rtnexthop` entries.
 fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
     let next = || {
         let length = usize::from(number16(value)?);
@@ -128,7 +128,7 @@ fn hops(family: u8, mut value: &[u8]) -> Vec<HopSpec> {
     core::iter::from_fn(next).collect()
 }
 
-/// `nhmsg`.
+/// Parses `nhmsg`.
 pub(super) fn object(body: &[u8]) -> Option<Item> {
     let family = *body.first()?;
     let mut hop = HopSpec { index: 0, gateway: None, weight: 1, mtu: 0, wrapped: false };
@@ -154,7 +154,7 @@ pub(super) fn object(body: &[u8]) -> Option<Item> {
     ))
 }
 
-/// `nexthop_grp`: number, weight less one in 8 bits (16 since Linux 6.12).
+/// Parses `nexthop_grp` entries: id, weight minus 1 in 8 bits (16 since Linux 6.12).
 fn members(value: &[u8]) -> Vec<(u32, u16)> {
     let member = |entry: &[u8; 8]| {
         let [a, b, c, d, low, high, ..] = *entry;
@@ -163,7 +163,7 @@ fn members(value: &[u8]) -> Vec<(u32, u16)> {
     value.as_chunks::<8>().0.iter().map(member).collect()
 }
 
-/// `fib_rule_hdr`.
+/// Parses `fib_rule_hdr`.
 pub(super) fn rule(body: &[u8]) -> Option<Item> {
     let &[family, to_bits, from_bits, tos, table, _, _, action] = body.first_chunk()?;
     let mut rule = Rule {
@@ -180,7 +180,7 @@ pub(super) fn rule(body: &[u8]) -> Option<Item> {
         match kind {
             FRA_PRIORITY => rule.priority = number(value)?,
             FRA_TABLE if rule.table.is_some() => rule.table = number(value),
-            // Of no influence: who made it, and -1 for "nothing is suppressed".
+            // The creator, and −1 for "nothing is suppressed", have no influence.
             FRA_TABLE | FRA_PROTOCOL => {}
             FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP if number(value) == Some(u32::MAX) => {}
             _ => rule.selects = true,
@@ -189,18 +189,18 @@ pub(super) fn rule(body: &[u8]) -> Option<Item> {
     Some(Item::Rule(rule))
 }
 
-/// `ndmsg`.
+/// Parses `ndmsg`.
 pub(super) fn neighbour(body: &[u8]) -> Option<Item> {
     let (family, index) = (*body.first()?, number(body.get(4..)?)?);
     let (state, flags) = (number16(body.get(8..)?)?, *body.get(10)?);
     let rest = body.get(12..)?;
-    // Addresses that the kernel answers for are not neighbours.
+    // Proxy entries are no neighbours.
     if flags & NTF_PROXY != 0 {
         return None;
     }
     let mac = find(rest, libc::NDA_LLADDR).and_then(|value| value.try_into().ok());
     let address = ip(family, find(rest, libc::NDA_DST)?)?;
-    // The kernel has entries of groups that it sends to.
+    // The kernel has entries for multicast groups that it sends to.
     (!address.is_multicast()).then_some(Item::Neighbour(index, address, Neighbour { state, mac }))
 }
 
@@ -220,7 +220,8 @@ fn unspecified(family: u8) -> Option<IpAddr> {
     }
 }
 
-/// `MACVLAN_MODE_PRIVATE`, `_VEPA`, `_BRIDGE`: the others go by the source, or have all frames of the interface below.
+/// `MACVLAN_MODE_PRIVATE`, `_VEPA`, `_BRIDGE`; the other modes filter by source, or receive all frames of the
+/// lower interface.
 const OWN_ADDRESS: [u32; 3] = [1, 2, 4];
 /// linux/rtnetlink.h.
 const RTM_F_CLONED: u32 = 0x200;

@@ -1,4 +1,4 @@
-//! Links, addresses, next hops, rules, routes and neighbours, as the kernel has them.
+//! Links, addresses, next hops, rules, routes and neighbours of the kernel.
 
 use polder_datapath::route::Prefix;
 use std::net::IpAddr;
@@ -6,88 +6,89 @@ use std::net::IpAddr;
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// True if it was switched on.
+    /// True if the interface is up.
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
-    /// Its Ethernet address; zeros if it has none.
+    /// MAC address; zeros without one.
     pub mac: [u8; 6],
-    /// Its largest packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// For a VLAN's interface: the interface below, and the VLAN (802.1Q alone).
+    /// For a VLAN interface: index of the lower interface, and the VLAN (802.1Q only).
     pub vlan: Option<(u32, u16)>,
-    /// For a macvlan that has the frames for its own address: the interface below.
+    /// For a macvlan with its own address: index of the lower interface.
     pub macvlan: Option<u32>,
 }
 
 impl Link {
-    /// True if packets can be sent there.
+    /// True if packets can be sent by the interface.
     pub fn carries(&self) -> bool {
         self.up && self.carrier
     }
 }
 
-/// An address of this machine; in order, those of an interface from which the kernel speaks come first.
+/// An address of this host. In sort order, an interface's preferred source addresses come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
-    /// The interface's number.
+    /// Interface index.
     pub index: u32,
-    /// True if the kernel speaks from another address of the network: `IFA_F_SECONDARY`, which IPv6 calls temporary.
+    /// True if the kernel prefers another source address of the network: `IFA_F_SECONDARY`, for IPv6
+    /// "temporary".
     pub secondary: bool,
     /// The address.
     pub address: IpAddr,
-    /// Bits that it shares with the neighbours on the link.
+    /// Prefix length in bits.
     pub bits: u8,
 }
 
-/// Interface and gateway of one hop of a route.
+/// A hop of a route: interface and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HopSpec {
-    /// The interface's number.
+    /// Interface index.
     pub index: u32,
-    /// The router there; the destination itself if none.
+    /// Gateway; `None` for on-link destinations.
     pub gateway: Option<IpAddr>,
-    /// Its part of the flows.
+    /// Weight among the hops of a group.
     pub weight: u16,
-    /// The largest packet that the route lets pass there, in bytes; 0 if it says nothing.
+    /// MTU of the route in bytes; 0 without one.
     pub mtu: u16,
-    /// True if packets are to be encapsulated, as by MPLS, which is not supported.
+    /// True if packets must be encapsulated (such as MPLS), which Polder does not support.
     pub wrapped: bool,
 }
 
-/// Content of a next hop object.
+/// Content of a nexthop object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
     /// A hop.
     Hop(HopSpec),
-    /// Several objects, with their parts of the flows.
+    /// A group of objects, with their weights.
     Group(Vec<(u32, u16)>),
-    /// Nowhere.
+    /// Drops packets.
     Blackhole,
 }
 
-/// Effect of a route on packets.
+/// Target of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// To one of these hops.
+    /// One of these hops.
     Hops(Vec<HopSpec>),
-    /// To the next hop object of that number, with the route's MTU; 0 if the route has none.
+    /// Nexthop object with this id, with the route's MTU; 0 without one.
     Object(u32, u16),
-    /// To this machine, which has the address or network on the interface of that number.
+    /// This host; the index of the interface that has the address or network.
     Local(u32),
-    /// All stations of a link.
+    /// Broadcast on a link.
     Broadcast,
-    /// Nowhere, silently.
+    /// Drops packets silently.
     Blackhole,
-    /// Nowhere; the sender is told.
+    /// Drops packets with an ICMP unreachable message.
     Unreachable,
-    /// Administratively prohibited; the sender gets a message.
+    /// Drops packets with an ICMP "administratively prohibited" message.
     Prohibit,
-    /// To the result of the next table.
+    /// Continues with the next table.
     Throw,
 }
 
@@ -97,7 +98,7 @@ impl Target {
         matches!(self, Self::Hops(_) | Self::Object(..))
     }
 
-    /// True if packets go nowhere, or to all stations of a link.
+    /// True for targets without a unicast destination.
     pub fn is_verdict(&self) -> bool {
         match self {
             Self::Hops(_) | Self::Object(..) | Self::Local(_) => false,
@@ -106,71 +107,71 @@ impl Target {
     }
 }
 
-/// Key of a route in a table. The kernel may have several routes with one key.
+/// Key of a route. The kernel may have several routes with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteKey {
-    /// The number of its table.
+    /// Number of its table.
     pub table: u32,
-    /// Destinations that it covers.
+    /// Destination prefix.
     pub prefix: Prefix,
-    /// Sources that it covers; `None` for all. Only IPv6 has routes by source.
+    /// Source prefix; `None` for all sources. Only IPv6 has source-specific routes.
     pub source: Option<Prefix>,
-    /// Of several routes, that with the lowest is taken.
+    /// Metric: the route with the lowest is used.
     pub metric: u32,
 }
 
-/// Preference of a route (RFC 4191): of routes with one key, that with the highest counts. Routes of IPv4 have
-/// the default.
+/// Preference of an IPv6 route (RFC 4191): of routes with the same key, the one with the highest is used.
+/// IPv4 routes have the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Preference {
-    /// Taken last.
+    /// Used last.
     Low,
     /// Default.
     #[default]
     Medium,
-    /// Taken first.
+    /// Used first.
     High,
 }
 
-/// A rule: which packets are looked up in which table.
+/// A routing rule, which selects a table for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rule {
-    /// The one with the lowest comes first.
+    /// Priority: the rule with the lowest is checked first.
     pub priority: u32,
-    /// True if it is one of IPv6.
+    /// True for IPv6.
     pub is_v6: bool,
-    /// The table; `None` for a rule that does something else than look up.
+    /// Table to look up; `None` for other actions.
     pub table: Option<u32>,
-    /// True if it selects packets: by source, mark, interface or anything else.
+    /// True if it only applies to some packets: by source, mark, interface or another selector.
     pub selects: bool,
 }
 
-/// A neighbour's entry.
+/// A neighbour entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// `NUD_*` of linux/neighbour.h.
+    /// State: `NUD_*` of linux/neighbour.h.
     pub state: u16,
-    /// Its Ethernet address, if it is known.
+    /// MAC address, if known.
     pub mac: Option<[u8; 6]>,
 }
 
 impl Neighbour {
-    /// The address to send to, if the entry is good for sending.
+    /// MAC address, if the state permits sending to it.
     pub fn usable(&self) -> Option<[u8; 6]> {
         self.mac.filter(|_| self.state & NUD_VALID != 0)
     }
 
-    /// True if it has not been heard of for long.
+    /// True if the neighbour's reachability must be confirmed (stale).
     pub fn is_stale(&self) -> bool {
         self.state & NUD_STALE != 0
     }
 
-    /// True if the kernel has given up on it.
+    /// True if resolution has failed.
     pub fn failed(&self) -> bool {
         self.state & NUD_FAILED != 0
     }
 
-    /// Name of its state in the kernel's tools.
+    /// Name of the state in the kernel's tools.
     pub fn word(&self) -> &'static str {
         match self.state {
             0x01 => "incomplete",
@@ -186,25 +187,25 @@ impl Neighbour {
     }
 }
 
-/// One thing that there is.
+/// An item of the kernel's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// An interface.
     Link(Link),
     /// An address.
     Address(Address),
-    /// A next hop object and its number.
+    /// Id and content of a nexthop object.
     Object(u32, Object),
     /// A rule.
     Rule(Rule),
     /// A route, with its origin (`RTPROT_*` of linux/rtnetlink.h) and its preference.
     Route(RouteKey, u8, Preference, Target),
-    /// A neighbour on the interface of that number.
+    /// A neighbour, with its interface index and address.
     Neighbour(u32, IpAddr, Neighbour),
 }
 
 /// linux/neighbour.h.
 const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
-/// Good for sending: reachable, stale, delay, probe, no-ARP, permanent.
+/// States that permit sending: reachable, stale, delay, probe, no-ARP, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

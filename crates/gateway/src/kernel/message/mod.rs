@@ -1,4 +1,4 @@
-//! Messages of the kernel about links, addresses, next hops, rules, routes and neighbours.
+//! rtnetlink messages about links, addresses, next hops, rules, routes and neighbours.
 
 mod body;
 mod item;
@@ -8,55 +8,55 @@ use body::{address, link, neighbour, object, route, rule};
 pub use item::{Address, HopSpec, Item, Link, Neighbour, Object, Preference, RouteKey, Rule, Target};
 use polder_devices::netlink::{self, number};
 
-/// Place that a route was given among the routes with its key.
+/// Position of a route in the list of routes with its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// No other route has the key.
+    /// The only route with the key.
     #[default]
     Alone,
-    /// In the place of another route, for whose removal there is no message.
+    /// In place of another route, whose removal is not reported.
     Replaces,
-    /// Behind the others.
+    /// After the other routes.
     Last,
-    /// In front of the others (IPv4), or behind them (IPv6).
+    /// Before the other routes (IPv4), or after them (IPv6).
     Added,
 }
 
-/// Content of one message.
+/// Content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The item is there, or has changed to this.
+    /// The item is new, or has changed.
     There(Item),
-    /// The item is gone.
+    /// The item was removed.
     Gone(Item),
-    /// A setting of `net.ipv4.conf` is another one.
+    /// A setting of `net.ipv4.conf` has changed.
     Settings,
     /// A dump is complete.
     Done,
-    /// A request was refused (an `errno`), or done (0).
+    /// A request was refused with this `errno`, or acknowledged (0).
     Error(i32),
-    /// Nothing that matters here.
+    /// Irrelevant or invalid content.
     Nothing,
 }
 
-/// Message with the fields of its header.
+/// A message with the fields of its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The number of the request that it answers; anything for a notice.
+    /// Sequence number of the request that it answers; any value in a notice.
     pub sequence: u32,
     /// Netlink port of the receiver: 0 for a notice to all.
     pub port: u32,
-    /// True if it is part of a dump during which the tables changed.
+    /// True if it belongs to a dump during which the tables changed.
     pub interrupted: bool,
-    /// True if it is one of the answers of a dump.
+    /// True if it belongs to a dump.
     pub multi: bool,
-    /// Place of a route among those with its key.
+    /// Position of a route in the list of routes with its key.
     pub placement: Placement,
     /// Content of the message.
     pub said: Said,
 }
 
-/// The messages of a datagram. What is cut off or cannot be understood is left out.
+/// Messages of a datagram; truncated messages are left out.
 pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> {
     netlink::messages(datagram).map(|netlink::Message { kind, flags, sequence, port, body }| Message {
         sequence,
@@ -68,7 +68,8 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Message> {
     })
 }
 
-/// The kernel sets `NLM_F_EXCL` in its notice of a route that is the only one with its key.
+/// Position from the message's flags; the kernel sets `NLM_F_EXCL` for a route that is the only one with its
+/// key.
 const fn placement(flags: u16) -> Placement {
     if flags & NLM_F_EXCL != 0 {
         Placement::Alone
@@ -81,7 +82,7 @@ const fn placement(flags: u16) -> Placement {
     }
 }
 
-/// Content of a message of a type.
+/// Parses a message of a type.
 pub fn said(kind: u16, body: &[u8]) -> Said {
     let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
     let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);

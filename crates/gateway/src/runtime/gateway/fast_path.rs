@@ -1,4 +1,5 @@
-//! Flows that ports' programs carry: which ports have them, for how long, and what they have carried.
+//! Flows that ports' programs carry: which ports have a fast path, how long entries stay, and the packets
+//! they carried.
 
 use super::flow_grounds::Grounds;
 use super::{Gateway, PortState};
@@ -18,29 +19,29 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Interval at which entries are looked at.
+/// Interval of the checks of entries.
 const INTERVAL: Nanos = Nanos::SECOND;
-/// Looks after which an entry that carries nothing is removed.
+/// Number of checks after which an idle entry is removed.
 const IDLE_LOOKS: u32 = 10;
-/// Looks after which a gateway without entries finds out again which interfaces take frames of programs.
+/// Number of checks after which an idle gateway asks again which interfaces accept redirected frames.
 const RARELY: u32 = 16;
-/// Ethernet header.
+/// Length of an Ethernet header, in bytes.
 const ETHERNET: u32 = 14;
 
-/// State of the upkeep of flows.
+/// State of the maintenance of flows.
 #[derive(Debug, Default)]
 pub(super) struct FlowUpkeep {
-    /// Number of tables so far that workers have gone by.
+    /// Version of the workers' tables, one more with each change.
     version: u64,
-    /// Grounds of the decisions of the last of them; none before the first. Entries of another process are decided alike.
+    /// Inputs of the latest tables; `None` before the first tables. A predecessor process has equal inputs.
     grounds: Option<Grounds>,
-    /// Captures that run, each with its port or tunnel.
+    /// Running captures, each with its port or tunnel.
     pub(super) captures: BTreeMap<u64, PortId>,
     looked_at: Nanos,
     looks: u32,
-    /// Decisions published at the last look.
+    /// Number of published entries at the last check.
     published: u64,
-    /// Packets of each entry at the last look, and looks since it has carried any.
+    /// Packet count of each entry at the last check, and the number of checks since it last changed.
     known: HashMap<(PortId, FlowKey), (u64, u32)>,
     /// Counters at the kernel's tracepoints, or the reason why there are none.
     failed: Option<Result<FailedRedirects, TraceError>>,
@@ -49,30 +50,30 @@ pub(super) struct FlowUpkeep {
 /// Source of the number of failed redirects to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::runtime) enum FailureSource {
-    /// The kernel's tracepoints.
+    /// Kernel tracepoints.
     Tracepoint,
-    /// The interface's own counters, for a reason.
+    /// The interface's own counters, with the reason why tracepoints are not used.
     Interface(String),
 }
 
 impl FlowUpkeep {
-    /// Upkeep whose first tables have that version.
+    /// State whose first tables have this version.
     pub(super) fn from_version(version: u64) -> Self {
         Self { version: version.saturating_sub(1), ..Self::default() }
     }
 
-    /// True if a capture is to see all packets of a port or tunnel.
+    /// True if a capture must see all packets of a port or tunnel.
     fn is_captured(&self, port: PortId) -> bool {
         self.captures.values().any(|&captured| captured == port)
     }
 }
 
-/// Reason why no flows of a port are carried in the kernel; `None` if they are.
+/// Reason why a port's program carries no flows; `None` if it carries them.
 pub(in crate::runtime) fn obstacle(gateway: &Gateway, state: &PortState) -> Option<&'static str> {
     obstacle_beside_stages(gateway, state).or_else(|| gateway.tables().obstacle(state.configuration.id))
 }
 
-/// The same without what a stage says of the port in its table.
+/// As [`obstacle`], without the stages' own conditions.
 fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'static str> {
     let (port, configuration) = (&state.configuration, &gateway.configuration);
     let queues = state.facts.as_ref().map(|facts| facts.queues);
@@ -93,7 +94,7 @@ fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'stat
     }
 }
 
-/// The same of a tunnel, by what its configuration says and what its underlay is.
+/// Reason why a tunnel has no fast path, from its configuration and its underlay; `None` if it may have one.
 pub(in crate::runtime) fn tunnel_obstacle(
     gateway: &Gateway,
     filtered: &FilteredPorts,
@@ -119,9 +120,9 @@ const OTHER_MODE: &str =
 const CAPTURED: &str = "a capture runs on it";
 const FILTERED: &str = "filters look at its packets";
 
-/// Ports and tunnels that filters look at.
+/// Ports and tunnels that filters apply to.
 pub(in crate::runtime) struct FilteredPorts {
-    /// True if some rule is for all of them.
+    /// True if a rule applies to all of them.
     all: bool,
     named: HashSet<PortId>,
 }
@@ -139,7 +140,7 @@ impl FilteredPorts {
 }
 
 impl Gateway {
-    /// Fast paths for tables that are about to be used, of a version of their own.
+    /// Fast paths for new tables, with a new version.
     pub(super) fn fast_paths(&mut self, tables: &Tables) -> FastPaths {
         self.flows.version += 1;
         self.find_reached();
@@ -176,7 +177,7 @@ impl Gateway {
         obstacle_beside_stages(self, state).is_none().then_some(port)
     }
 
-    /// Counts failed redirects by these programs from here on.
+    /// Counts failed redirects with these programs.
     pub(in crate::runtime) fn trace_redirects(&mut self, failed: Result<FailedRedirects, TraceError>) {
         if let Err(error) = &failed {
             tracing::debug!("failed redirects are counted by the interfaces that they go to: {error}");
@@ -185,7 +186,7 @@ impl Gateway {
         self.watch_redirects();
     }
 
-    /// Makes the ports whose programs redirect in the driver those of which failed redirects count.
+    /// Sets the ports whose failed redirects are traced: ports whose XDP program redirects.
     fn watch_redirects(&self) {
         let Some(Ok(failed)) = &self.flows.failed else { return };
         let traced = self.flow_tables().filter(|(_, table)| table.needs_drivers());
@@ -194,8 +195,8 @@ impl Gateway {
         }
     }
 
-    /// Packets that programs have sent by the port's interface and that were lost there, with the source of that number, by
-    /// port; none for ports without a fast path.
+    /// By port, the number of redirected packets that the port's interface dropped, with the source of the
+    /// number; ports without a fast path are left out.
     pub(in crate::runtime) fn failed_redirects(&self) -> HashMap<PortId, (u64, FailureSource)> {
         let traced = match &self.flows.failed {
             Some(Ok(failed)) => failed.counts().map_err(|errno| errno.to_string()),
@@ -217,7 +218,7 @@ impl Gateway {
         self.flow_tables().filter_map(count).collect()
     }
 
-    /// True if programs that no tracepoint sees send by a port, or may: its own is one of them.
+    /// True if programs without a tracepoint may redirect to a port; its own program is included.
     fn is_untraced(&self, port: PortId) -> bool {
         let tables = self.tables.latest();
         let egress = |to| tables.tunnels.get(to).map_or(to, |tunnel| tunnel.underlay().port);
@@ -227,7 +228,7 @@ impl Gateway {
         })
     }
 
-    /// Finds out which interfaces take frames that XDP programs send there.
+    /// Finds the interfaces that accept frames redirected by XDP programs.
     fn find_reached(&self) {
         let needy = || self.flow_tables().filter(|(_, table)| table.needs_drivers());
         if needy().next().is_none() {
@@ -241,32 +242,32 @@ impl Gateway {
         needy().for_each(|(_, table)| table.set_reached(reached.clone()));
     }
 
-    /// Uses the fast paths of the ports that are open, if there are any.
+    /// Rebuilds the tables with the fast paths of the open ports, if there are any.
     pub(super) fn renew_fast_paths(&mut self) -> Result<()> {
         if self.flow_tables().next().is_some() { self.rebuild() } else { Ok(()) }
     }
 
-    /// The same; an error is in the log.
+    /// As [`Self::renew_fast_paths`]; logs an error.
     pub(super) fn say_renewed(&mut self) {
         if let Err(error) = self.renew_fast_paths() {
             tracing::error!("cannot change the fast paths: {error:#}");
         }
     }
 
-    /// Ends the entries that `next` changes: its tables are in use, without fast paths yet.
+    /// Ends the entries that `next` changes, after its tables were installed without fast paths.
     pub(super) fn end_changed_flows(&mut self, next: &Configuration) {
         self.flows.version += 1;
         let carried = self.flows.grounds.as_ref().map(Grounds::carried).unwrap_or_default();
         self.end_flows(next, carried);
     }
 
-    /// Version of the tables by which flows are carried.
+    /// Version of the tables that flows are carried by.
     pub(in crate::runtime) fn table_version(&self) -> u64 {
         self.flows.version
     }
 
-    /// Goes on with entries that were made by tables of `version`, which are the same as the present ones; ends them if
-    /// they are not.
+    /// Adopts the version of a predecessor's tables, whose entries stay valid; rebuilds the tables if the
+    /// version differs.
     pub(super) fn go_by_tables(&mut self, version: u64) -> Result<()> {
         if version == self.flows.version {
             return Ok(());
@@ -275,8 +276,8 @@ impl Gateway {
         self.renew_fast_paths()
     }
 
-    /// Ends the entries of ways about which the present tables, which are those of `configuration`, may decide otherwise than
-    /// those before. Of the ports and tunnels `carried` flows are carried.
+    /// Ends the entries whose ports or tunnels the tables of `configuration` may treat differently than
+    /// before. `carried` has the ports and tunnels whose flows are carried.
     pub(super) fn end_flows(&mut self, configuration: &Configuration, carried: HashSet<PortId>) {
         let facts = |(id, facts)| (id, (facts, self.links.is_up(id)));
         let facts = self.facts().into_iter().map(facts).collect();
@@ -297,7 +298,7 @@ impl Gateway {
         self.flow_tables().for_each(|(_, table)| table.count_move());
     }
 
-    /// Ends all entries of routers, because routes or neighbours have changed.
+    /// Ends all entries of router ports, because routes or neighbours have changed.
     pub(super) fn count_route_changes(&self) {
         let routers = self.flow_tables().filter(|(state, _)| state.configuration.role == Role::Router);
         routers.for_each(|(_, table)| table.count_move());
@@ -313,8 +314,8 @@ impl Gateway {
         tables.flat_map(|(_, table)| valid_entries(table).collect::<Vec<_>>()).collect()
     }
 
-    /// Counts packets that programs have carried since the last time, as received by the one port and transmitted by the
-    /// other, and with their tunnels.
+    /// Adds packets that programs have carried since the last call to the counters of their ports and
+    /// tunnels.
     pub(in crate::runtime) fn count_carried(&mut self) {
         let mut sums = Vec::new();
         for state in &mut self.ports {
@@ -333,7 +334,8 @@ impl Gateway {
         }
     }
 
-    /// Counts packets that came in by `device`, from the port or tunnel `from`, and went to the port or tunnel `to`.
+    /// Counts packets that a program carried from the port or tunnel `from` to `to`; `device` has the
+    /// receiving port's counters.
     fn book(&self, (from, to): (PortId, PortId), carried: Carried, device: &QueueCounters) {
         let Carried { packets, bytes } = carried;
         let tables = self.tables.latest();
@@ -355,14 +357,14 @@ impl Gateway {
             tunnel.state().carried.sent_bytes.add(bytes);
         }
         let state = self.ports.iter().find(|state| state.configuration.id == egress);
-        // A port that is gone has counters no more; the law holds without it.
+        // For a removed egress port, the receiving port's counters keep the conservation law.
         let counters = state.map_or(device, |state| &state.carried);
         counters.transmitted.add(packets);
         counters.transmitted_bytes.add(transmitted);
     }
 
-    /// Keeps the ages of stations whose packets are carried, and removes entries that carry nothing or whose stations
-    /// are not where they were.
+    /// Refreshes the ages of stations whose packets are carried, and removes entries that are idle or whose
+    /// decision has changed.
     pub(super) fn look_after_flows(&mut self, now: Nanos) {
         self.count_carried();
         if now.since(self.flows.looked_at) < INTERVAL {
@@ -389,18 +391,18 @@ impl Gateway {
     }
 }
 
-/// A look at entries, with the packets that they had carried at the last one, and the looks since they carried any.
+/// A check of entries, with their packet counts and idle checks at the last one.
 struct Look<'a> {
     tables: &'a Tables,
     before: &'a HashMap<(PortId, FlowKey), (u64, u32)>,
     second: u32,
-    /// Present decisions of routers.
+    /// Current decisions of routers.
     pairs: PairDecisions<'a>,
 }
 
 impl Look<'_> {
-    /// Looks at the entries of a port: removes those that are not to stay, and of a table that is nearly full those that were
-    /// unused longest; answers the others.
+    /// Checks the entries of a port: removes stale ones and, in a nearly full table, the longest idle ones.
+    /// Returns the remaining entries.
     fn at(&mut self, table: &FlowTable) -> Vec<((PortId, FlowKey), (u64, u32))> {
         let stays = |entry: Entry| {
             let key = (entry.from, entry.flow);
@@ -421,7 +423,7 @@ impl Look<'_> {
         staying
     }
 
-    /// True if an entry says what would be decided of its packets now.
+    /// True if the current tables would make the same decision for an entry's packets.
     fn confirms(&mut self, entry: &Entry, was_used: bool) -> bool {
         let Entry { from, to, tag, vlan, .. } = *entry;
         match &entry.flow {
@@ -435,7 +437,7 @@ impl Look<'_> {
     }
 }
 
-/// Takes out the entries that were unused for the most looks until `most` are left; answers their keys.
+/// Removes the longest idle entries until `most` are left; returns their keys.
 fn give_up<K>(staying: &mut Vec<(K, (u64, u32))>, most: usize) -> Vec<K> {
     let surplus = staying.len().saturating_sub(most);
     if surplus == 0 {
@@ -458,7 +460,7 @@ fn remove_stations(table: &FlowTable, addresses: &BTreeSet<MacAddress>) {
     entries.iter().filter(|entry| is_meant(&entry.flow)).for_each(|entry| table.remove(&entry.flow));
 }
 
-/// Entries of a table that are carried out.
+/// Entries of a table that are in use.
 fn valid_entries(table: &FlowTable) -> impl Iterator<Item = Entry> {
     table.entries().unwrap_or_default().into_iter().filter(|entry| entry.is_valid)
 }

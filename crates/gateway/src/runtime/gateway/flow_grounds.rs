@@ -1,7 +1,8 @@
-//! Grounds of decisions about flows, by port, so that a change ends the entries that it may touch and no others.
+//! Inputs of flow decisions by port, so that a change ends only the entries that it may affect.
 //!
-//! A change that is not known to concern one port, or no flow, counts as one of all: rules, routes, settings of the process.
-//! Learned addresses and the kernel's routes are no part of it: a change of these ends entries as a move does.
+//! A change that is not limited to one port counts as a change of all ports: rules, static routes, settings
+//! of the process. Learned addresses and the kernel's routes are not included: their changes end entries as a
+//! move does.
 
 use crate::config::model::{Bridge, Configuration, FloodLimit, Member, Metrics, Port, Tunnel};
 use crate::device::Facts;
@@ -12,26 +13,27 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// Properties of an open port, and whether its link is up.
 pub(super) type OpenFacts = (Facts, bool);
 
-/// Grounds of the decisions that one version of the tables makes.
+/// Inputs of the decisions made by one version of the tables.
 #[derive(Debug)]
 pub(super) struct Grounds {
     /// The configuration without ports, tunnels, bridges and metrics.
     shared: Configuration,
-    /// Bridges without members, and without what known stations' frames do not depend on; and whether they have VLANs.
+    /// Bridges without members and without settings that do not affect known stations' frames; true for a
+    /// bridge with VLANs.
     bridges: HashMap<String, (Bridge, bool)>,
     ports: HashMap<PortId, Port>,
     tunnels: HashMap<PortId, Tunnel>,
     /// Members, each with the name of its bridge.
     members: HashMap<PortId, (String, Member)>,
     facts: HashMap<PortId, OpenFacts>,
-    /// Tunnels that lead nowhere.
+    /// Tunnels whose remote is unreachable.
     dead: HashSet<PortId>,
     /// Ports and tunnels whose flows programs carry.
     carried: HashSet<PortId>,
 }
 
 impl Grounds {
-    /// Grounds of a configuration's tables.
+    /// Inputs of the tables of a configuration.
     pub(super) fn new(
         configuration: &Configuration,
         facts: HashMap<PortId, OpenFacts>,
@@ -73,7 +75,7 @@ impl Grounds {
         self.carried.clone()
     }
 
-    /// Says which ports and tunnels have the same grounds as `before`.
+    /// Returns a predicate: true for a port or tunnel whose inputs equal those in `before`.
     pub(super) fn unchanged<'g>(&'g self, before: &'g Self) -> impl Fn(PortId) -> bool + 'g {
         let is_same = self.shared == before.shared;
         move |id| is_same && self.is_same(before, id)
@@ -93,8 +95,8 @@ impl Grounds {
             && underlay.is_none_or(|underlay| self.is_same(before, underlay))
     }
 
-    /// Link-layer addresses that ports have and had not `before`, or had and have not. Stations with one of them are treated
-    /// otherwise, wherever they are.
+    /// MAC addresses that ports have gained or lost since `before`. Frames of these stations are treated
+    /// differently on every port.
     pub(super) fn changed_addresses(&self, before: &Self) -> BTreeSet<MacAddress> {
         self.own().symmetric_difference(&before.own()).copied().collect()
     }

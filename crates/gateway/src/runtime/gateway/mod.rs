@@ -1,7 +1,7 @@
-//! The control thread's side: ports, workers and tables, and what changes them.
+//! The control thread's state: ports, workers and tables, and their changes.
 //!
-//! `start` brings it up, `upkeep` looks after it, `reload` changes it; `port`, `share` and `staff`, which is
-//! its workers, are what these have in common.
+//! `start` opens ports and starts workers, `upkeep` is the periodic work, `reload` applies another
+//! configuration; these use `port`, `share` and `worker_lifecycle`.
 
 mod added;
 mod fast_path;
@@ -59,31 +59,31 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-/// One worker, from outside.
+/// Handle of one worker.
 pub struct WorkerHandle {
     commands: Sender<Command>,
     wakeup: Arc<Wakeup>,
-    /// Its counters.
+    /// The worker's counters.
     pub counters: Arc<WorkerCounters>,
-    /// The CPU that it was pinned to.
+    /// CPU that the worker is pinned to.
     pub cpu: Option<u16>,
-    /// Published steering state, if workers share.
+    /// Published steering state, if workers share flows.
     pub board: Option<Arc<Board>>,
-    /// Hash of flows, if workers share.
+    /// Flow hash, if workers share flows.
     pub hasher: Option<Hasher>,
     thread: Option<Thread<Option<Worker>>>,
 }
 
-/// Reloads of a gateway.
+/// Counts of reloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reloads {
-    /// Generation of the configuration in force: 1 at the start, and one more for each reload that changed something.
+    /// Generation of the running configuration: 1 at the start, plus 1 for each reload that changed it.
     pub generation: u64,
-    /// Reloads that were applied, those that changed nothing included.
+    /// Number of applied reloads, including those without a change.
     pub applied: u64,
-    /// Reloads that were refused.
+    /// Number of refused reloads.
     pub refused: u64,
-    /// True unless the last one was refused.
+    /// True unless the last reload was refused.
     pub last_worked: bool,
 }
 
@@ -94,7 +94,7 @@ impl Default for Reloads {
 }
 
 impl Reloads {
-    /// Takes note of a reload: what it changed, or that it was refused.
+    /// Records a reload: whether it changed the configuration, or `None` if it was refused.
     pub fn note(&mut self, has_changed: Option<bool>) {
         self.last_worked = has_changed.is_some();
         match has_changed {
@@ -109,19 +109,19 @@ impl Reloads {
 
 /// A running gateway.
 pub struct Gateway {
-    /// Configuration that it runs.
+    /// The running configuration.
     pub configuration: Configuration,
-    /// Ports of it that were added by command.
+    /// Ports that are in no file.
     pub added: AddedPorts,
     /// Packet memory of all ports.
     pub memory: Memory,
     /// The clock of all workers.
     pub clock: Clock,
-    /// Its workers.
+    /// The workers.
     pub workers: Vec<WorkerHandle>,
-    /// Its device ports.
+    /// The device ports.
     pub ports: Vec<PortState>,
-    /// State that outlives configurations.
+    /// State that survives configurations.
     pub lasting: Lasting,
     /// Reloads since the start.
     pub reloads: Reloads,
@@ -130,70 +130,70 @@ pub struct Gateway {
     /// Drops of the last day.
     pub(super) history: DropHistory,
     event_watch: EventWatch,
-    /// BFD between the ends of tunnels.
+    /// BFD and keepalives of tunnels.
     pub liveness: Liveness,
-    /// True if it is to say that it is not ready.
+    /// True after `polder drain`: the gateway reports that it is not ready.
     pub draining: bool,
-    /// Time by which the control thread is to have made its next turn; 0 before it begins to make them.
+    /// Time by which the control thread's next turn is due; 0 before its first turn.
     pub turn_due: Nanos,
-    /// Time until which more packets wait in devices than otherwise.
+    /// End of the period in which devices may hold more packets than usual.
     deep_until: Option<Nanos>,
-    /// Last words of the gateway before it, if that lost a thread.
+    /// Reason why the previous gateway ended, if it lost a thread.
     pub before: Option<String>,
-    /// Starts its threads.
+    /// Spawns and supervises threads.
     pub threads: Threads,
     devices: Devices,
-    /// The watch over packet hooks of the kernel that are bypassed.
+    /// Watch for kernel packet hooks that Polder bypasses.
     pub hooks: Watch,
     tables: Snapshot<Tables>,
     links: Arc<Links>,
     retired: Vec<Arc<QueueCounters>>,
     report: Sender<Report>,
     reports: Receiver<Report>,
-    /// Counters of each worker that there has ever been, by number.
+    /// Counters of each worker since the start, by number, including removed workers.
     engine_counters: Vec<EngineCounters>,
     asked_at: HashMap<(PortId, IpAddr), Nanos>,
     paths: Paths,
     /// Next hops of tunnels.
     pub(in crate::runtime) next_hops: NextHops,
     sweeps: HashMap<String, SweepCursor>,
-    /// Time at which memory was last looked at.
+    /// Time of the last check for idle memory.
     looked_at: Nanos,
-    /// Ports as the router has seen them last.
+    /// Ports as the router saw them last.
     seen: Ports,
-    /// True if the tables have not followed a change of interfaces, and are to be built again.
+    /// True if the tables do not reflect a change of interfaces yet and must be rebuilt.
     is_stale: bool,
-    /// True once another process goes on with the gateway.
+    /// True once another process has taken over.
     is_left: bool,
     /// Flows that programs carry.
     flows: FlowUpkeep,
     punts: PuntWatch,
-    /// Follows the kernel's connections, once a port may carry some.
+    /// Follower of the kernel's connections, used once a port may carry some.
     pub(in crate::runtime) connections: Followed,
 }
 
 impl Gateway {
-    /// The tables that workers go by.
+    /// The tables that workers use.
     pub fn tables(&self) -> Arc<Tables> {
         self.tables.latest()
     }
 
-    /// Lets each worker that sleeps make a round.
+    /// Wakes each sleeping worker, which makes a round.
     pub fn wake_workers(&self) {
         self.workers.iter().for_each(|worker| worker.wakeup.wake());
     }
 
-    /// Counters of all workers that there have ever been, those that there are first.
+    /// Counters of all workers since the start, current workers first.
     pub fn worker_counters(&self) -> Vec<Arc<WorkerCounters>> {
         self.engine_counters.iter().map(|(counters, _)| Arc::clone(counters)).collect()
     }
 
-    /// The same of their bridge stages.
+    /// Counters of the workers' bridge stages.
     pub fn bridge_counters(&self) -> impl Iterator<Item = &BridgeCounters> {
         self.engine_counters.iter().map(|(_, bridging)| &**bridging)
     }
 
-    /// Counters of all queues that there have ever been.
+    /// Counters of all queues since the start.
     pub fn queue_counters(&self) -> Vec<Arc<QueueCounters>> {
         let live = self.ports.iter().flat_map(|port| &port.counters);
         live.chain(&self.retired).map(Arc::clone).collect()
@@ -204,12 +204,12 @@ impl Gateway {
         Accounts::of(&self.worker_counters(), &self.queue_counters())
     }
 
-    /// One sentence for each thread that was lost, in this run or at the end of the one before.
+    /// One sentence for each lost thread, in this run or at the end of the previous one.
     pub fn lost_threads(&self) -> Vec<String> {
         self.before.iter().cloned().chain(self.threads.losses()).collect()
     }
 
-    /// Stops the workers: they send what they have, wait for their frames and let go of their queues.
+    /// Stops the workers: they send their queued packets, wait for their frames and drop their queues.
     pub fn stop(&mut self) {
         self.liveness.stop();
         for worker in &self.workers {
@@ -224,8 +224,8 @@ impl Gateway {
         }
     }
 
-    /// Gives interfaces back whose port is `on_exit = "kernel"`, at once, and then ends the workers that there still
-    /// are: one of the gateway's threads is lost. Takes no longer than `limit` to wait for them.
+    /// Gives interfaces with `on_exit = "kernel"` back at once and then stops the remaining workers, after a
+    /// thread was lost. Waits for them at most `limit`.
     pub(super) fn abandon(&mut self, limit: Duration) {
         let restore = |state: &PortState| state.handle()?.restore();
         let settings = self.ports.iter().filter_map(restore).collect::<Vec<_>>();
@@ -233,7 +233,7 @@ impl Gateway {
         self.workers.iter().for_each(|worker| worker.send(Command::Stop));
         let end = self.clock.now() + Nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
-            // A worker that is lost, or late, keeps what it has until the process ends.
+            // A lost or late worker keeps its state until the process ends.
             let left = Duration::from_nanos(end.since(self.clock.now()).0);
             let limit = if thread.status().is_lost() { Duration::ZERO } else { left };
             drop(thread.join_within(limit));
@@ -250,7 +250,7 @@ impl Drop for Gateway {
 
 impl WorkerHandle {
     fn send(&self, command: Command) {
-        // A worker that is gone is reported by `stop`, and by the supervisor.
+        // `stop` and the supervisor report a worker that has ended.
         let _ = self.commands.send(command);
         self.wakeup.wake();
     }

@@ -1,4 +1,4 @@
-//! A port as the control thread knows it.
+//! A port as the control thread sees it.
 
 use super::reopen::Reopening;
 use super::share::Spares;
@@ -15,55 +15,55 @@ use polder_devices::skb::Carried;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A queue in front of a port: which worker has it, and what it has done.
+/// An egress queue of a port: its worker and its counters.
 #[derive(Clone, Debug)]
 pub struct QueueState {
-    /// The worker's number.
+    /// Number of the worker.
     pub worker: usize,
     /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
 }
 
-/// A device port, open or waiting to be opened again.
+/// A device port, open or closed.
 pub struct PortState {
-    /// As configured.
+    /// Configuration of the port.
     pub configuration: Port,
-    /// True if it is open.
+    /// True if the port is open.
     pub open: bool,
     /// Properties of the port when it was last opened.
     pub facts: Option<Facts>,
-    /// Reason why it is closed.
+    /// Reason why the port is closed.
     pub trouble: Option<String>,
-    /// True if it is closed because its device is not there.
+    /// True if the port is closed because its device is missing.
     pub waiting: bool,
-    /// The link, as it was seen last while the port is open; `None` for a device that has none.
+    /// State of the link while the port is open; `None` for a device without one.
     pub link: Option<Link>,
-    /// Refusals of the kernel since it was opened.
+    /// Refusals of the kernel since the port was opened.
     pub refusals: Vec<String>,
-    /// Program of another's that has its packets first.
+    /// Another application's program that receives the port's packets first.
     pub program_in_front: Option<String>,
-    /// Counters of all queues that it has ever had.
+    /// Counters of all device queues since the start.
     pub counters: Vec<Arc<QueueCounters>>,
-    /// Queues in front of it that there have ever been.
+    /// Egress queues since the start.
     pub queues: Vec<QueueState>,
-    /// Times that it was opened.
+    /// Number of times that the port was opened.
     pub openings: u64,
-    /// Packets that the programs of ports carry from and to it.
+    /// Counters of packets that programs carry from and to the port.
     pub carried: Arc<QueueCounters>,
-    /// Packets that its own program had carried on each way when they were counted last.
+    /// Packets that the port's program had carried at the last count, by ingress and egress port.
     pub(super) carried_before: Vec<((PortId, PortId), Carried)>,
     /// Handle that keeps the device open.
     pub(super) handle: Option<Box<dyn Handle>>,
-    /// Lock of its interface; behind the handle, which lets go of that first.
+    /// Lock of the interface; declared after the handle, so that the handle is dropped first.
     pub(super) lock: Option<InterfaceLock>,
-    /// Backlog of a consumer behind it.
+    /// Backlog of a consumer behind the port.
     pub(super) backlog: Option<Arc<Backlog>>,
-    /// Sending queues that no worker has.
+    /// Sending queues that no worker uses.
     pub(super) spares: Spares,
     pub(super) retry_at: Nanos,
     pub(super) detaching: usize,
     pub(super) reopening: Option<Reopening>,
-    /// State of its modem as it was told last: true if it was connected, and the failure.
+    /// Last reported state of the modem: true if connected, and the error.
     pub(super) modem: Option<(bool, Option<String>)>,
 }
 
@@ -94,7 +94,7 @@ impl PortState {
         }
     }
 
-    /// Its state, in a word.
+    /// State of the port, as a word.
     pub fn word(&self) -> &'static str {
         match (self.open, self.link) {
             (true, None | Some(Link::Up)) => "open",
@@ -105,13 +105,14 @@ impl PortState {
         }
     }
 
-    /// True if it carries packets; a TAP that is down keeps them from this machine alone.
+    /// True if the port carries packets. A TAP that is down still counts: it only withholds packets from the
+    /// host.
     pub fn carries(&self) -> bool {
         let has_kernel_peer = self.configuration.device.capabilities().has_kernel_peer;
         self.word() == "open" || self.open && has_kernel_peer
     }
 
-    /// Notes and logs the refusals of the kernel since the last time.
+    /// Records and logs new refusals of the kernel.
     pub(super) fn note_refusals(&mut self) {
         let refusals = self.handle().map(|handle| handle.refusals()).unwrap_or_default();
         for refusal in refusals {
@@ -122,7 +123,7 @@ impl PortState {
         }
     }
 
-    /// Notes a program of another's that has come in front of the port's own, or has gone.
+    /// Records another application's program in front of the port's own, when it appears or goes.
     pub(super) fn note_program_in_front(&mut self, events: &Events) {
         let program = self.handle().and_then(|handle| handle.program_in_front());
         if program == self.program_in_front {
@@ -133,12 +134,12 @@ impl PortState {
         self.program_in_front = program;
     }
 
-    /// Handle of its device, while that is open.
+    /// Handle of the device while the port is open.
     pub fn handle(&self) -> Option<&dyn Handle> {
         self.handle.as_deref()
     }
 
-    /// Looks at the device again, and takes note of another link; true if its interface was renamed.
+    /// Refreshes the device's properties and records link changes; returns true if the interface was renamed.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -162,7 +163,7 @@ impl PortState {
         Ok(is_renamed)
     }
 
-    /// Notes a modem that is connected, is so no more, or has failed.
+    /// Reports a modem that has connected, disconnected or failed.
     fn note_modem(&mut self, modem: &ModemRow, events: &Events) {
         let is_at_rest =
             modem.connected || modem.error.is_some() || modem.sessions.iter().all(|one| !one.active);
@@ -171,7 +172,7 @@ impl PortState {
             None if modem.connected => modem.lines().join("; "),
             None => "the modem is not connected".to_owned(),
         };
-        // The signal alone is no event.
+        // Changes of the signal alone are not reported.
         let told = (modem.connected, modem.error.clone());
         if !is_at_rest || self.modem.as_ref() == Some(&told) {
             return;
@@ -194,21 +195,21 @@ impl PortState {
         events.note(EventKind::Carrier { port, device, state });
     }
 
-    /// Name of its device; of an interface, the one that it has now.
+    /// Name of the device; for an interface, its current name.
     fn device_name(&self) -> String {
         let device = &self.configuration.device;
         let now = device.kernel_name().and(self.facts.as_ref()).map(|facts| facts.interface.clone());
         now.unwrap_or_else(|| device.name())
     }
 
-    /// The port could not be opened; it is tried again at `retry_at`. What is new about that is in the log.
+    /// Records that opening the port failed; the next attempt is at `retry_at`. Logs new reasons.
     pub(super) fn wait(&mut self, error: &anyhow::Error, retry_at: Nanos) {
         self.retry_at = retry_at;
         let missing = missing(error);
         let went = self.waiting || self.openings > 0;
         self.waiting = missing.is_some();
         if self.waiting && went {
-            // Why it went away says more than that it is not there.
+            // The reason for the closing is logged already, and says more than a missing device.
             return;
         }
         let trouble = missing.unwrap_or_else(|| format!("{error:#}"));

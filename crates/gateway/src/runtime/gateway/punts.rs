@@ -1,4 +1,4 @@
-//! The bound of the punt path: a port whose returned packets are taken once more returns none for a while.
+//! Loop protection of the punt path: a port whose punted packets come back stops punting for a while.
 
 use super::{Gateway, PortState};
 use crate::config::model::Role;
@@ -7,23 +7,23 @@ use polder_buffers::PortId;
 use polder_datapath::units::Nanos;
 use std::collections::{BTreeMap, HashMap};
 
-/// Time between two looks.
+/// Interval of the checks.
 const LOOK: Nanos = Nanos::SECOND;
-/// Returned packets between two looks of which fewer than half were known again are a loop.
+/// Number of punted packets in an interval from which on a loop is assumed, if half of them come back.
 const LEAST: u64 = 64;
-/// Time for which a port returns no packets.
+/// Time for which a port stops punting.
 const OFF: Nanos = Nanos::from_seconds(60);
 
-/// The watch over the punt path of each port.
+/// Loop protection of all ports.
 #[derive(Debug, Default)]
 pub(super) struct PuntWatch {
     looked_at: Nanos,
     counts: HashMap<PortId, Counts>,
-    /// Ports without a punt path, and until when.
+    /// Ports that do not punt, each with the end of that time.
     off: HashMap<PortId, Nanos>,
 }
 
-/// Packets of a port's punt path.
+/// Packets that a port punted, and that came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     returned: u64,
@@ -31,17 +31,17 @@ struct Counts {
 }
 
 impl PuntWatch {
-    /// True while a port returns no packets.
+    /// True while a port does not punt.
     fn is_off(&self, port: PortId) -> bool {
         self.off.contains_key(&port)
     }
 
-    /// Compares counts with those of the last look. Answers the ports whose packets were taken once more, which are off
-    /// from now on, and true if one is on again.
+    /// Compares the counts with the last ones. Returns ports with a loop, which stop punting now, and true if
+    /// a port punts again.
     fn look(&mut self, counts: HashMap<PortId, Counts>, now: Nanos) -> (Vec<PortId>, bool) {
         let mut looping = Vec::new();
         for (port, count) in &counts {
-            // A count that is less is one that has begun again.
+            // A smaller count has restarted from zero.
             let before = self.counts.get(port).copied().unwrap_or_default();
             let [returned, recognized] = [
                 count.returned.saturating_sub(before.returned),
@@ -61,7 +61,7 @@ impl PuntWatch {
 }
 
 impl Gateway {
-    /// Ends loops of packets that return to the kernel and are taken once more.
+    /// Stops the punt path of ports whose punted packets come back.
     pub(super) fn look_at_punts(&mut self, now: Nanos) {
         if now.since(self.punts.looked_at) < LOOK {
             return;
@@ -81,19 +81,19 @@ impl Gateway {
             self.events.note(EventKind::PuntLoop { port });
         }
         if is_on_again || !looping.is_empty() {
-            // The tables first: what they refuse is counted as a drop.
+            // The tables first: packets that they reject are counted as drops.
             self.follow();
             self.set_punt_ports();
         }
     }
 
-    /// True if packets of a port can return to the kernel.
+    /// True if packets of a port can be punted to the kernel.
     pub(super) fn punts(&self, state: &PortState) -> bool {
         let has_interface = state.handle().is_some_and(|handle| handle.punt_interface().is_some());
         has_interface && !self.punts.is_off(state.configuration.id)
     }
 
-    /// Sends the punt path the interfaces of routers' ports.
+    /// Sets the interfaces of router ports on the punt path.
     pub(super) fn set_punt_ports(&self) {
         let routers =
             self.ports.iter().filter(|state| state.configuration.role == Role::Router && self.punts(state));

@@ -1,4 +1,4 @@
-//! Another configuration, applied as one difference.
+//! Reload: another configuration, applied as one difference.
 
 use super::start::bind_static;
 use super::{Gateway, PortState};
@@ -17,33 +17,33 @@ use polder_datapath::engine::Tables;
 use polder_datapath::units::Nanos;
 use std::time::Duration;
 
-/// Time for which a reload waits at most for workers that stand still.
+/// Maximum time that a reload waits for workers to finish their round.
 const SETTLE: Nanos = Nanos::from_millis(200);
 /// Interval at which the workers are polled.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// A reload, as far as it is known before any device is touched.
+/// A reload that has been checked without touching devices.
 pub struct Plan {
     /// Difference of the configurations.
     pub difference: Difference,
-    /// Warnings about the devices of ports that come, and about renamed interfaces, a line each.
+    /// Warnings about devices of new ports, and about renamed interfaces, a line each.
     pub warnings: Vec<String>,
     /// True if the file has the new name of a renamed interface.
     pub follows_rename: bool,
 }
 
 impl Plan {
-    /// True if there is nothing to carry out.
+    /// True if the plan changes nothing.
     pub fn is_empty(&self) -> bool {
         self.difference.is_empty() && !self.follows_rename
     }
 }
 
 impl Gateway {
-    /// Plans a reload to `next`: its changes, and whether it is possible. Touches nothing.
+    /// Plans a reload to `next` and checks that it is possible, without changing anything.
     ///
     /// # Errors
-    /// Keys that a running gateway cannot change, and devices that cannot be opened, each with its remedy.
+    /// Keys that need a restart, and devices that cannot be opened, each with its remedy.
     pub fn plan(&self, next: &Configuration) -> Result<Plan> {
         let current = self.renamed_as_in(next);
         let difference = difference(&current, next);
@@ -59,20 +59,20 @@ impl Gateway {
             warnings.extend((self.devices.probe)(port, &difference.target)?);
         }
         check_keys(&difference.target)?;
-        // What lasts is left alone: the tables are only looked at.
+        // Built with empty state, only to find contradictions.
         tables(&difference.target, &self.facts(), &mut Lasting::default(), &self.links)?;
         let follows_rename = current != self.configuration;
         Ok(Plan { difference, warnings, follows_rename })
     }
 
-    /// The running configuration, with the present names of interfaces that `next` has by these.
+    /// The running configuration, with the current names of interfaces that `next` uses.
     pub(in crate::runtime) fn renamed_as_in(&self, next: &Configuration) -> Configuration {
         self.with_names(self.configuration.clone(), |port, name| {
             next.ports.iter().any(|next| next.name == port && next.device.interface() == Some(name))
         })
     }
 
-    /// A configuration with the present names of interfaces, where a port of that name and interface is wanted.
+    /// A configuration with the current names of interfaces, for ports where `is_wanted` returns true.
     fn with_names(
         &self,
         mut configuration: Configuration,
@@ -89,14 +89,14 @@ impl Gateway {
         configuration
     }
 
-    /// Warnings about ports that `next` has by a name which their interface has no more.
+    /// Warnings about ports for which `next` has an outdated interface name.
     fn stale_names(&self, next: &Configuration) -> Vec<String> {
         let stale = self.renamed().filter_map(|(state, name)| {
             let Port { name: port, device, .. } = &state.configuration;
             let old = device.interface()?;
             let has_old = |next: &&Port| next.name == *port && next.device.interface() == Some(old);
             next.ports.iter().find(has_old)?;
-            // A second name of the interface, which finds it at the next start.
+            // An alternative name of the interface, which works at the next start too.
             let is_altname = number(old) == state.facts.as_ref().and_then(|facts| facts.index);
             if is_altname {
                 return None;
@@ -109,7 +109,7 @@ impl Gateway {
         stale.collect()
     }
 
-    /// Open ports whose interface was renamed, with its present name.
+    /// Open ports whose interface was renamed, with its current name.
     fn renamed(&self) -> impl Iterator<Item = (&PortState, &str)> {
         self.ports.iter().filter(|state| state.open).filter_map(|state| {
             let (configured, facts) = (state.configuration.device.interface()?, state.facts.as_ref()?);
@@ -118,17 +118,17 @@ impl Gateway {
         })
     }
 
-    /// The ports whose packets are taken from the kernel, with the present names of their interfaces.
+    /// Ports whose packets Polder takes from the kernel, with the current names of their interfaces.
     pub(in crate::runtime) fn hook_ports(&self, configuration: &Configuration) -> Vec<HookPort> {
         hooks::ports(&self.with_names(configuration.clone(), |_, _| true))
     }
 
-    /// Applies another configuration as one difference: whatever can fail comes first, then tables are
-    /// replaced whole, ports that came are attached and ports that went are let go.
+    /// Applies another configuration as one difference: steps that can fail come first, then tables are
+    /// replaced whole, new ports are attached and old ports detached.
     ///
     /// # Errors
-    /// As [`Gateway::plan`], and when a new port cannot be opened although nothing spoke against it; then nothing
-    /// has changed.
+    /// As [`Gateway::plan`], and when a new port cannot be opened in spite of the checks; then nothing has
+    /// changed.
     pub fn reload(&mut self, next: Configuration) -> Result<()> {
         let plan = self.plan(&next)?;
         self.carry_out(plan)
@@ -167,7 +167,7 @@ impl Gateway {
             self.open_doors();
         }
         self.settle();
-        // No packet has passed the old filters from here on, and what has passed them is evidence no more.
+        // From here on no packet passes the old filters, so connections that passed them need new evidence.
         if let Some(connections) = self.devices.connections().filter(|_| filters_change) {
             connections.raise_generation();
         }
@@ -194,8 +194,8 @@ impl Gateway {
         queues.into_iter().for_each(|port| self.exchange_queue(port));
     }
 
-    /// Waits, within bounds, until every worker has ended the round that it was in: from then on no
-    /// packet meets the old tables.
+    /// Waits, at most [`SETTLE`], until every worker has finished its current round: no packet uses the old
+    /// tables afterwards.
     fn settle(&self) {
         let end = self.clock.now() + SETTLE;
         let polls = self.workers.iter().map(|worker| worker.counters.polls.get()).collect::<Vec<_>>();
@@ -207,7 +207,7 @@ impl Gateway {
         }
     }
 
-    /// Takes the packets of the tunnels and the link-local groups of `configuration`, and leaves others to the kernel.
+    /// Sets the tunnel endpoints and link-local groups of `configuration` in the ports' programs.
     fn endpoint(&self, configuration: &Configuration) -> Result<()> {
         for state in &self.ports {
             let Some(handle) = state.handle() else { continue };
@@ -224,7 +224,7 @@ impl Gateway {
 
     /// The part of a reload that cannot fail.
     fn adopt(&mut self, next: Configuration, tables: Tables, opened: Vec<Opening>) {
-        // A port that goes takes its table with it.
+        // A removed port drops its flow table.
         self.count_carried();
         let (kept, gone) = std::mem::take(&mut self.ports)
             .into_iter()
@@ -235,7 +235,7 @@ impl Gateway {
         bind_static(&tables, self.clock.now());
         self.tables.replace(tables);
         self.end_changed_flows(&next);
-        // Workers are told of a port what its configuration says.
+        // Workers get their commands from this configuration.
         self.configuration = next;
         for port in opened {
             self.take_in(port);
@@ -251,8 +251,7 @@ impl Gateway {
     }
 }
 
-/// True if a configuration takes other workers than the running one: more, fewer, on other CPUs, or such
-/// as share their packets.
+/// True if the workers must be replaced: another number, other CPUs, or newly shared flows.
 fn needs_other_workers(current: &Configuration, next: &Configuration) -> bool {
     let gateways = [&current.gateway, &next.gateway].map(|gateway| (gateway.workers, &gateway.cpus));
     gateways[0] != gateways[1] || is_shared(next) && !is_shared(current) && next.gateway.workers > 1

@@ -1,5 +1,5 @@
-//! Opening a port again. What is on another machine, or does not answer, takes seconds: it is looked for
-//! on a thread of its own, so that the control thread goes on.
+//! Opening a port again. A device that takes seconds to open (on another host, or unresponsive) is opened on
+//! a thread of its own, so that the control thread is not blocked.
 
 use super::Gateway;
 use crate::device::{self, OpenPort};
@@ -12,12 +12,12 @@ use std::time::Duration;
 pub(super) struct Reopening(Thread<Result<OpenPort>>);
 
 impl Gateway {
-    /// Tries to open a closed port; `None` while it is not known whether that is possible.
+    /// Tries to open a closed port; `None` while another thread still tries.
     pub(super) fn open_again(&mut self, index: usize) -> Option<Result<OpenPort>> {
         let state = &mut self.ports[index];
         let Some(Reopening(thread)) = &state.reopening else {
             let (port, configuration) = (&state.configuration, &self.configuration);
-            // When the port is wanted no more, what was found is closed with the thread's result.
+            // If the port is removed meanwhile, the opened device is dropped with the thread's result.
             let Some(seek) = device::slow_opening(port, configuration) else {
                 return Some((self.devices.open)(port, configuration, self.memory.manager().region()));
             };

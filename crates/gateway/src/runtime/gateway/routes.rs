@@ -1,4 +1,4 @@
-//! Work of the control thread for the router: it follows the kernel, and passes on the kernel's messages.
+//! The control thread's work for the router: following the kernel's tables and telling workers and programs.
 
 use super::{FilteredPorts, Gateway};
 use crate::config::model::{Decide, Role};
@@ -11,22 +11,22 @@ use polder_devices::af_xdp::{Families, YieldCause};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The shortest pause.
+/// Minimum pause between two calls.
 const A_MOMENT: Nanos = Nanos::from_millis(1);
-/// Time after which a gateway whose address is not known is asked for again.
+/// Interval of neighbour requests for a gateway without a known link-layer address.
 const RETRY_GATEWAY: Nanos = Nanos::from_millis(250);
 
 impl Gateway {
-    /// Descriptor that is readable when [`Gateway::follow`] has work, if routes are followed.
+    /// Descriptor that is readable when [`Gateway::follow`] has work; `None` if no routes are followed.
     pub fn ear(&self) -> Option<Arc<OwnedFd>> {
         self.lasting.routing.ear()
     }
 
-    /// Handles messages of the kernel and notices of workers about routes and neighbours. To be called
-    /// when [`Gateway::ear`] is readable. Returns the time until the next call.
+    /// Handles netlink messages and workers' notices about routes and neighbours. Call it when
+    /// [`Gateway::ear`] is readable. Returns the time until the next call.
     pub fn follow(&mut self) -> Nanos {
         let (now, ports) = (self.clock.now(), self.seen());
-        // Before the kernel's messages are read: a notice that comes meanwhile has a later one.
+        // Read before the kernel's messages, so that a later notice has a later generation.
         let generation = self.hooks.generation();
         let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
         if let Err(error) = self.lasting.routing.attend(&self.configuration, &self.seen, now, changed) {
@@ -38,12 +38,12 @@ impl Gateway {
         let is_settled = self.lasting.routing.is_settled();
         let unread = is_settled.then(|| self.hooks.routes_handled(generation, now)).flatten();
         let deadline = self.lasting.routing.next_deadline();
-        // Never at once: the clock may stand a little before the moment that was asked for.
+        // At least a millisecond: the clock may still be slightly before the deadline.
         let pause = deadline.map_or(Nanos::SECOND, |deadline| deadline.since(self.clock.now()));
         pause.min(unread.unwrap_or(pause)).max(A_MOMENT)
     }
 
-    /// The configuration has changed.
+    /// Restarts the router for a changed configuration.
     pub(super) fn route_anew(&mut self) {
         self.seen = self.seen();
         let clock = self.clock;
@@ -54,7 +54,7 @@ impl Gateway {
         self.pass_on();
     }
 
-    /// Does the work that is due. Returns the time until the next call.
+    /// Does the due work of the router. Returns the time until the next call.
     pub(super) fn keep_routing(&mut self, now: Nanos) -> Nanos {
         if self.lasting.routing.ear().is_none() {
             return Nanos::SECOND;
@@ -63,8 +63,8 @@ impl Gateway {
         if self.lasting.routing.ask_neighbours(now) { pause.min(RETRY_GATEWAY) } else { pause }
     }
 
-    /// Passes changes on that were found while everything was opened, but for the end of flows: the process that has
-    /// had them knows of the same changes.
+    /// Applies route changes that were found during a take-over. Flows stay, because the predecessor process
+    /// knows of the same changes.
     pub(super) fn take_route_news(&mut self) {
         if self.lasting.routing.ear().is_some() {
             self.lasting.routing.take_news();
@@ -72,7 +72,8 @@ impl Gateway {
         }
     }
 
-    /// Passes changes on to the workers and the XDP programs.
+    /// Tells the workers and programs about changes of routes and interfaces. Returns true if interfaces
+    /// changed.
     fn pass_on(&mut self) -> bool {
         for news in self.lasting.routing.take_hold_news() {
             self.events.note(hold_event(news));
@@ -91,10 +92,11 @@ impl Gateway {
         news.more
     }
 
-    /// Sends the programs of routers' ports their ingresses and local prefixes.
+    /// Sets the ingresses and local prefixes in the programs of router ports.
     pub(super) fn open_doors(&self) {
         self.set_punt_ports();
-        // A filter sees every packet of its ports, and where the kernel decides also those for an address that is translated.
+        // Filters see every packet of their ports; where the kernel decides, also packets for translated
+        // addresses.
         let filtered = FilteredPorts::of(&self.configuration);
         let lands = [true, false].map(|forwarded| self.lasting.routing.lands(forwarded));
         for state in self.ports.iter().filter(|state| state.configuration.role == Role::Router) {
@@ -109,7 +111,7 @@ impl Gateway {
             match handle.yield_word().filter(|_| decides) {
                 Some(word) if is_filtered && word.has(YieldCause::Decision) => {
                     word.end(YieldCause::Decision, u64::MAX);
-                    // What has passed before has passed no filter.
+                    // Earlier packets of connections have passed no filter.
                     self.devices.connections().iter().for_each(|connections| connections.raise_generation());
                 }
                 Some(word) if !is_filtered => {

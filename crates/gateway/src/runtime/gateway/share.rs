@@ -1,4 +1,4 @@
-//! Division of queues among workers, and the rings between these.
+//! Division of device queues among workers, and the rings between workers.
 
 use super::Gateway;
 use super::port::QueueState;
@@ -13,12 +13,12 @@ use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions};
 use polder_devices::AnyQueue;
 use std::sync::Arc;
 
-/// Packets between two workers at most.
+/// Capacity of the ring between two workers, in packets.
 const MESH_RING: usize = 512;
-/// Ethernet header and one VLAN tag, in bytes.
+/// Length of an Ethernet header and one VLAN tag, in bytes.
 const LINK_BYTES: u32 = 18;
 
-/// Puts the queue that the configuration asks for in front of each sending queue of a port.
+/// Puts the configured egress queue in front of each sending queue of a port.
 pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known: &mut Vec<QueueState>) {
     let Some(options) = queue_options(port, facts) else { return };
     for (worker, (_, path)) in shares.iter_mut().enumerate() {
@@ -32,12 +32,12 @@ pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known
     }
 }
 
-/// The queue that the configuration asks for in front of each sending queue of a port, if it does.
+/// Options of the configured egress queue of a port; `None` without one.
 fn queue_options(port: &Port, facts: &Facts) -> Option<QueueOptions> {
     Some(port.queue?.options(facts.mtu.saturating_add(LINK_BYTES)))
 }
 
-/// Counters of the queue that a worker has in front of a port.
+/// Counters of a worker's egress queue at a port.
 fn counters(worker: usize, known: &mut Vec<QueueState>) -> Arc<EgressCounters> {
     let found = known.iter().find(|state| state.worker == worker).cloned();
     let state = found.unwrap_or_else(|| {
@@ -49,7 +49,7 @@ fn counters(worker: usize, known: &mut Vec<QueueState>) -> Arc<EgressCounters> {
 }
 
 impl Gateway {
-    /// Puts the queue that a port's configuration asks for in the place of the one that it has.
+    /// Replaces a port's egress queues with the configured ones.
     pub(super) fn exchange_queue(&mut self, id: PortId) {
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let Some(facts) = state.facts.as_ref().filter(|_| state.open) else { return };
@@ -68,15 +68,16 @@ impl Gateway {
 /// Queues of one worker at a port.
 pub type Share = (Vec<Box<dyn RxQueue>>, SendPath);
 
-/// Sending queues that no worker has, by number: a worker sends on one alone.
+/// Sending queues that no worker uses, by number: a worker sends on one queue only.
 pub(super) type Spares = Vec<(usize, Box<dyn TxQueue>)>;
 
-/// Queue *q* goes to worker *q* mod *workers*; a worker without one sends through a worker that has.
+/// Divides queues among workers: queue *q* goes to worker *q* mod *workers*; a worker without a queue sends
+/// through another worker.
 pub fn share(queues: Vec<AnyQueue>, workers: usize, counters: &mut Vec<Arc<QueueCounters>>) -> Vec<Share> {
     divide(queues, workers, counters).0
 }
 
-/// The same, with the sending queues that are left over.
+/// As [`share`], and returns the unused sending queues.
 pub(super) fn divide(
     queues: Vec<AnyQueue>,
     workers: usize,
@@ -109,7 +110,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Divides it as [`divide`] does. Worker *w* sends on queue *w*, whatever their number.
+    /// Divides the queues as [`divide`] does. Worker *w* sends on queue *w*.
     pub(super) fn divide(mut self, workers: usize) -> (Vec<Share>, Spares) {
         self.rx.sort_by_key(|(number, _)| *number);
         self.tx.sort_by_key(|(number, _)| *number);
@@ -122,7 +123,8 @@ impl Pieces {
             match (shares.get_mut(number), path) {
                 (Some(share), path) => share.1 = path,
                 (None, SendPath::Own(tx)) => spares.push((number, tx)),
-                // Whoever leaves takes the queue in front of the device away.
+                // The workers were stopped with `after` workers in mind, so no other queue has an egress
+                // queue.
                 (None, SendPath::Queued(_) | SendPath::Through(_)) => {}
             }
         }
@@ -130,14 +132,13 @@ impl Pieces {
     }
 }
 
-/// Share without receive queues, whose packets are sent through the workers that have one of
-/// `queues` queues.
+/// Shares without receive queues: each worker sends through a worker that owns one of `queues` queues.
 fn nothing(workers: usize, queues: usize) -> Vec<Share> {
     let owners = queues.clamp(1, workers);
     (0..workers).map(|worker| (Vec::new(), SendPath::Through(worker % owners))).collect()
 }
 
-/// The rings between workers.
+/// Creates the rings between workers.
 pub fn meshes(wakeups: &[Arc<Wakeup>]) -> Vec<Mesh> {
     let count = wakeups.len();
     let mut meshes = (0..count).map(|_| Mesh::default()).collect::<Vec<_>>();

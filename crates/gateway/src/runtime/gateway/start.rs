@@ -32,17 +32,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Link states of all numbers that a port or tunnel can have: those that were not announced carry nothing.
+/// Link states of all possible ports and tunnels; a link carries nothing until it is set up.
 fn all_links() -> Links {
     Links::new(usize::from(u16::MAX))
 }
 
 impl Gateway {
-    /// Opens the ports, by `open` if there is one, and starts the workers as `threads`.
+    /// Opens the ports, with `open` if given, and starts the workers on `threads`.
     ///
     /// # Errors
-    /// When a port cannot be opened, memory cannot be had or a thread cannot be started; what had been
-    /// opened is closed again.
+    /// When a port cannot be opened, memory allocated or a thread started; opened ports are closed again.
     pub fn start(configuration: Configuration, threads: &Threads, open: Option<Opener>) -> Result<Self> {
         let clock = Clock::start();
         check_keys(&configuration)?;
@@ -52,11 +51,11 @@ impl Gateway {
         Ok(gateway.set_off(waiting))
     }
 
-    /// Goes on with the gateway of another process, and says for how many microseconds no worker ran; without that for a
-    /// dry run.
+    /// Takes over the gateway of another process. Returns the microseconds during which no worker ran, or
+    /// `None` for a dry run.
     ///
     /// # Errors
-    /// As [`Gateway::start`], and when the other process does not hand over; it goes on.
+    /// As [`Gateway::start`], and when the predecessor does not hand over; it continues then.
     pub(in crate::runtime) fn inherit(
         configuration: Configuration,
         threads: &Threads,
@@ -77,7 +76,7 @@ impl Gateway {
         }
         begin(waiting);
         let pause = clock.now().since(asked);
-        // What has waited is taken in that time.
+        // For a second, devices may hold more packets, until the workers have caught up.
         gateway.deepen(Nanos::SECOND);
         inheritance.await_end();
         gateway.lock_interfaces();
@@ -88,8 +87,8 @@ impl Gateway {
         Ok(Some((gateway, pause.0 / 1000)))
     }
 
-    /// The same with shared packet memory, and with ports that the caller opens, such as the ends of
-    /// in-memory cables.
+    /// As [`Gateway::start`], with shared packet memory and ports that the caller opens, such as in-memory
+    /// cables.
     ///
     /// # Errors
     /// As [`Gateway::start`].
@@ -108,7 +107,7 @@ impl Gateway {
         self
     }
 
-    /// Opens the ports and prepares the workers; tables begin with version `tables`.
+    /// Opens the ports and prepares the workers; the tables begin with `version`.
     fn prepare(
         configuration: Configuration,
         memory: Memory,
@@ -119,7 +118,7 @@ impl Gateway {
         let ((report, reports), links) = (channel(), Arc::new(all_links()));
         let mut lasting = Lasting::default();
         let _locks = devices.lock(&configuration.ports, &configuration)?;
-        // Threads that are started later have the usual weight.
+        // Dropped before later threads start, so that they have normal priority.
         let stepped_back = devices.step_back();
         let open = |port| devices.open_or_wait(port, &configuration, memory.manager().region());
         let opened = configuration.ports.iter().map(open).collect::<Result<Vec<_>>>()?;
@@ -179,7 +178,7 @@ impl Gateway {
         gateway.renew_fast_paths().map(|()| (gateway, waiting))
     }
 
-    /// Attaches a port that is open, or begins to wait for its device.
+    /// Attaches an open port, or begins to wait for its device.
     pub(super) fn take_in(&mut self, opening: Opening) {
         let (id, trouble) = match opening {
             Opening::Open(opened) => return self.attach(opened),
@@ -223,19 +222,19 @@ impl Gateway {
     }
 }
 
-/// Brings the static addresses of bridges in line with their configuration.
+/// Updates the static FDB entries of bridges from their configuration.
 pub(super) fn bind_static(tables: &Tables, now: Nanos) {
     if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
         tracing::error!(%error, "not all static addresses of bridges are bound");
     }
 }
 
-/// Time after which a closed port is tried again.
+/// Retry interval of a closed port.
 pub(super) const RETRY_PORT: Nanos = Nanos::from_millis(250);
-/// The same of the punt path, which lacks a part of the kernel then.
+/// Retry interval of the punt path, which fails when the kernel lacks a feature.
 const RETRY_PUNT: Nanos = Nanos::from_seconds(60);
 
-/// Time after which a closed port is tried again.
+/// Retry interval of a port.
 pub(super) fn retry_after(port: &Port) -> Nanos {
     if port.device.is_punt_path() { RETRY_PUNT } else { RETRY_PORT }
 }

@@ -1,4 +1,4 @@
-//! Captures begin and end in workers.
+//! Beginning and end of captures in workers and programs.
 
 use super::Gateway;
 use super::fast_path::obstacle;
@@ -9,9 +9,10 @@ use polder_datapath::capture::{Program, Tap, Where};
 use polder_devices::skb::Copies;
 
 impl Gateway {
-    /// Begins a capture on a port or tunnel: answers copies of what matches `filter`, where the kernel may go on carrying
-    /// packets. Elsewhere all come to the workers until [`untap`](Self::untap), and none are carried. Packets that are dropped
-    /// by a stage are in user space: a capture of these alone changes nothing.
+    /// Begins a capture on a port or tunnel. Returns a reader of copies that match `filter`, if the port's
+    /// programs may continue to carry packets. Otherwise all packets go through the workers until
+    /// [`untap`](Self::untap). A capture of drops alone changes nothing, because dropped packets are in user
+    /// space.
     pub(in crate::runtime) fn begin_capture(
         &mut self,
         capture: u64,
@@ -29,7 +30,8 @@ impl Gateway {
         copies
     }
 
-    /// Copies of a port's packets, if it is taken whole and has a fast path, and the TCX hooks see all that programs send by it.
+    /// Copies of a port's packets. `None` unless it is a bridge port with a fast path and TCX hooks see all
+    /// packets that programs send to it.
     fn copies(&self, port: PortId, (filter, longest, places): (&Program, u32, Where)) -> Option<Copies> {
         let state = self.ports.iter().find(|state| state.configuration.id == port)?;
         let is_bypassed = self.flow_tables().any(|(_, table)| table.is_xdp());
@@ -43,14 +45,14 @@ impl Gateway {
             .ok()
     }
 
-    /// Gives a worker a tap.
+    /// Sends a tap to a worker.
     pub(in crate::runtime) fn tap(&self, worker: usize, tap: Tap) {
         if let Some(worker) = self.workers.get(worker) {
             worker.send(Command::Tap(Box::new(tap)));
         }
     }
 
-    /// Has all workers let go of the taps of a capture.
+    /// Removes the taps of a capture from all workers.
     pub(in crate::runtime) fn untap(&mut self, capture: u64) {
         self.workers.iter().for_each(|worker| worker.send(Command::Untap(capture)));
         if self.flows.captures.remove(&capture).is_some() {

@@ -1,4 +1,4 @@
-//! Tunnels that are dead: no destination of a bridge, and no next hop.
+//! Tunnels that are down by BFD or keepalive: bridges and routes do not use them.
 
 use super::Gateway;
 use crate::bfd::{Diagnostic, State};
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl Gateway {
-    /// Keeps the BFD sessions and keepalives that the configuration asks for.
+    /// Starts, changes and ends BFD sessions and keepalives as the configuration asks.
     pub(in crate::runtime) fn watch_tunnels(&mut self) {
         let interfaces = self.facts().into_iter().filter_map(|(id, facts)| Some((id, facts.index?)));
         let interfaces = interfaces.collect();
@@ -23,13 +23,14 @@ impl Gateway {
         }
     }
 
-    /// Descriptor that is readable when [`Gateway::take_news`] has work, if a tunnel is watched.
+    /// Descriptor that is readable when [`Gateway::take_news`] has work; `None` if no tunnel has BFD or
+    /// keepalives.
     pub fn tunnel_news(&self) -> Option<Arc<OwnedFd>> {
         self.liveness.news()
     }
 
-    /// Takes over at once what is found out of tunnels and what the kernel says of routes. To be called when
-    /// [`Gateway::ear`] or [`Gateway::tunnel_news`] is readable. Returns the time until the next call.
+    /// Handles changes of tunnel states and the kernel's routing messages. Call it when [`Gateway::ear`] or
+    /// [`Gateway::tunnel_news`] is readable. Returns the time until the next call.
     pub fn take_news(&mut self) -> Nanos {
         if self.is_left {
             return Nanos::SECOND;
@@ -38,23 +39,23 @@ impl Gateway {
         if self.lasting.routing.ear().is_some() { self.follow() } else { Nanos::SECOND }
     }
 
-    /// The BFD session of a tunnel, if it has one.
+    /// BFD session of a tunnel, if it has one.
     pub(in crate::runtime) fn session(&self, tunnel: &Tunnel) -> Option<SessionStatus> {
         self.liveness.status(&SessionKey::of(tunnel)?, self.clock.now())
     }
 
-    /// The keepalives of a tunnel, if it has them.
+    /// Keepalive state of a tunnel, if it has keepalives.
     pub(in crate::runtime) fn keepalive(&self, tunnel: &Tunnel) -> Option<KeepaliveStatus> {
         self.liveness.keepalive(tunnel.id)
     }
 
-    /// State of the other end of a tunnel that is watched.
+    /// State of the remote end of a tunnel with BFD or keepalives.
     fn end(&self, tunnel: &Tunnel) -> Option<EndStatus> {
         let session = self.session(tunnel).map(EndStatus::Bfd);
         session.or_else(|| self.keepalive(tunnel).map(EndStatus::Keepalive))
     }
 
-    /// Takes dead tunnels from bridges and routes, and brings those that live again back.
+    /// Removes tunnels that went down from bridges and routes, and brings back tunnels that came up.
     pub(super) fn look_at_tunnels(&mut self) {
         self.liveness.heard();
         let mut news = Vec::new();
@@ -84,21 +85,21 @@ impl Gateway {
     }
 }
 
-/// True if a tunnel is watched.
+/// True if a tunnel has BFD or keepalives.
 fn is_watched(configuration: &Configuration, id: PortId) -> bool {
     configuration.tunnel(id).is_some_and(Tunnel::is_watched)
 }
 
-/// State of the other end of a tunnel.
+/// State of the remote end of a tunnel.
 enum EndStatus {
-    /// By its BFD session.
+    /// From its BFD session.
     Bfd(SessionStatus),
-    /// By keepalives.
+    /// From its keepalives.
     Keepalive(KeepaliveStatus),
 }
 
 impl EndStatus {
-    /// True if the tunnel is to be used.
+    /// True if the tunnel may be used.
     fn carries(&self) -> bool {
         match self {
             Self::Bfd(session) => session.carries,
@@ -106,7 +107,7 @@ impl EndStatus {
         }
     }
 
-    /// True if the other end is known to live.
+    /// True if the remote end is known to be up.
     fn is_up(&self) -> bool {
         match self {
             Self::Bfd(session) => session.state == State::Up,
@@ -114,7 +115,7 @@ impl EndStatus {
         }
     }
 
-    /// The state in words, for people.
+    /// The state as text.
     fn describe(&self) -> String {
         match self {
             Self::Bfd(session) => describe(session),
@@ -130,7 +131,7 @@ impl EndStatus {
     }
 }
 
-/// The state of a session in words, for people.
+/// The state of a BFD session as text.
 fn describe(session: &SessionStatus) -> String {
     let SessionStatus { state, diagnostic, trouble, heard_at, carries, .. } = session;
     match (trouble, heard_at) {

@@ -1,4 +1,5 @@
-//! Hand-over to another process, and from one: workers stand still, state is read or taken over, devices stay as they are.
+//! Hand-over to a successor process and take-over from a predecessor: workers stop, state is exported or
+//! imported, devices stay open.
 
 use super::Gateway;
 use super::share::Pieces;
@@ -18,11 +19,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Queues of a gateway whose workers stand still.
+/// Queues of a gateway whose workers have stopped.
 pub(in crate::runtime) struct Parked(BTreeMap<PortId, Pieces>);
 
 impl Gateway {
-    /// Copies of the descriptors with which another process goes on with ports that are open.
+    /// Copies of the descriptors that a successor process needs to continue with the open ports.
     pub(in crate::runtime) fn parts(&self) -> Vec<(String, (PartsKind, Vec<OwnedFd>))> {
         let parts = |state: &super::PortState| {
             let (kind, parts) = state.handle()?.parts()?;
@@ -33,19 +34,19 @@ impl Gateway {
         self.ports.iter().filter(|state| state.open).filter_map(parts).collect()
     }
 
-    /// Stops the workers. Packets that come meanwhile wait in their devices; those under way are finished first.
+    /// Stops the workers. New packets wait in their devices; packets in flight are finished first.
     pub(in crate::runtime) fn park(&mut self) -> Parked {
         Parked(self.take_queues(0))
     }
 
-    /// Has more packets wait in devices for `time`: workers get less of their cores while another process comes up, and
+    /// Lets devices hold more packets for `time`: workers get less CPU time while a successor starts, and
     /// none while it takes over.
     pub(in crate::runtime) fn deepen(&mut self, time: Nanos) {
         self.deep_until = Some(self.clock.now() + time);
         self.set_depth(true);
     }
 
-    /// Ends that when its time is over.
+    /// Ends the deep mode when its time is over.
     pub(super) fn end_depth(&mut self, now: Nanos) {
         if self.deep_until.take_if(|until| now >= *until).is_some() {
             self.set_depth(false);
@@ -56,10 +57,10 @@ impl Gateway {
         self.ports.iter().filter_map(|state| state.handle()).for_each(|handle| handle.deepen(is_deep));
     }
 
-    /// Goes on after all.
+    /// Resumes after a failed hand-over.
     ///
     /// # Errors
-    /// When no workers can be started any more.
+    /// When no workers can be started.
     pub(in crate::runtime) fn go_on(&mut self, Parked(ports): Parked) -> Result<()> {
         for state in &self.ports {
             if let Some(handle) = &state.handle
@@ -68,7 +69,7 @@ impl Gateway {
                 tracing::error!("port {}: {error:#}", state.configuration.name);
             }
         }
-        // The other process may have raised the version that entries are valid by.
+        // The successor may have raised the version that entries are checked against.
         let newest = self.flow_tables().map(|(_, table)| table.version()).max();
         if let Some(Err(error)) = newest.map(|version| self.go_by_tables(version)) {
             tracing::error!("flows are not carried by programs: {error:#}");
@@ -78,7 +79,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Lets go of all ports: another process goes on with those that could be passed.
+    /// Drops all ports after a successor has taken them over.
     pub(in crate::runtime) fn leave(&mut self, parked: Parked) {
         self.is_left = true;
         self.count_carried();
@@ -92,13 +93,13 @@ impl Gateway {
         }
     }
 
-    /// Locks of interfaces with their ports, as many as a message takes.
+    /// Interface locks with their ports, as many as one message can carry.
     pub(in crate::runtime) fn locks(&self) -> Vec<(String, InterfaceLock)> {
         let locked = |state: &super::PortState| Some((state.configuration.name.clone(), state.lock.clone()?));
         self.ports.iter().filter_map(locked).take(MOST_DESCRIPTORS).collect()
     }
 
-    /// Goes on with locks of another process, which has let go of them.
+    /// Adopts the interface locks that a predecessor has passed.
     pub(in crate::runtime) fn take_locks(
         &mut self,
         locks: impl Iterator<Item = ((String, PathBuf), OwnedFd)>,
@@ -111,7 +112,7 @@ impl Gateway {
         }
     }
 
-    /// Locks the interfaces of ports whose locks another process has not passed.
+    /// Locks the interfaces of ports whose locks were not passed.
     pub(super) fn lock_interfaces(&mut self) {
         let Self { ports, configuration, .. } = self;
         for state in ports.iter_mut().filter(|state| state.open && state.lock.is_none()) {
@@ -122,12 +123,12 @@ impl Gateway {
         }
     }
 
-    /// Leaves all devices as they are when they are closed.
+    /// Makes all devices keep their state when they are closed.
     pub(in crate::runtime) fn leave_devices(&mut self) {
         self.ports.iter_mut().filter_map(|state| state.handle.as_mut()).for_each(|handle| handle.leave());
     }
 
-    /// State of a gateway whose workers stand still.
+    /// Exports the state of a gateway whose workers have stopped.
     pub(in crate::runtime) fn state(&mut self) -> State {
         self.count_carried();
         let mut state = State {
@@ -173,7 +174,7 @@ impl Gateway {
         state
     }
 
-    /// Takes the state of another process over, before workers begin.
+    /// Imports a predecessor's state, before workers begin.
     ///
     /// # Errors
     /// When tables cannot be built.
@@ -215,13 +216,13 @@ impl Gateway {
                 resume_port(port, totals);
             }
         }
-        // All of that is known to the process before, too: the decisions of both are the same.
+        // The predecessor knows of the same changes, so both decide alike.
         self.take_route_news();
         self.go_by_tables(state.tables)
     }
 
-    /// Puts the programs of ports to work that another process has had. Where the kernel refuses that, the program of that
-    /// process goes on.
+    /// Activates this process's programs on inherited ports. Where the kernel refuses, the predecessor's
+    /// program stays.
     pub(in crate::runtime) fn put_programs_to_work(&mut self) {
         for state in &mut self.ports {
             if let Some(Err(error)) = state.handle.as_mut().map(|handle| handle.begin()) {
@@ -237,7 +238,7 @@ impl Gateway {
         of_set.map(|tunnel| tunnel.name.clone()).collect()
     }
 
-    /// Goes on with BFD sessions, and without tunnels that are dead.
+    /// Restores BFD sessions and the set of tunnels that are down.
     fn resume_sessions(&mut self, state: &State) {
         for tunnel in &self.configuration.tunnels {
             if state.dead.contains(&tunnel.name) {

@@ -1,4 +1,4 @@
-//! Periodic work of the control thread, a few times a second: ports, next hops, paths, ageing.
+//! Periodic work of the control thread, some times a second: ports, next hops, path MTUs, ageing.
 
 use super::start::{RETRY_PORT, bind_static, retry_after};
 use super::{Gateway, PortState};
@@ -21,16 +21,16 @@ use polder_devices::skb::connections::ConnectionTable;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Time after which a known next hop is asked for again.
+/// Interval at which a known next hop is resolved again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
-/// Time between two looks for memory that is not needed any more.
+/// Interval of the checks for idle memory.
 const LOOK_AT_MEMORY: Nanos = Nanos::SECOND;
-/// Buckets of a forwarding database that one tick looks at.
+/// Number of FDB buckets that one tick ages.
 const SWEEP_BUCKETS: usize = 4096;
 
 impl Gateway {
-    /// Looks after everything that is slow: ports, next hops, ageing. To be called a few times a second.
-    /// Says how long it may be until the next time.
+    /// Does the slow periodic work: ports, next hops, ageing. Call it some times a second. Returns the
+    /// maximum time until the next call.
     pub fn tick(&mut self) -> Nanos {
         if self.is_left {
             return Nanos::SECOND;
@@ -56,7 +56,7 @@ impl Gateway {
         self.look_at_punts(now);
         self.refresh_next_hops();
         let missing = self.refresh_neighbours(now);
-        // What the path of a tunnel carries is its MTU, which routes go by.
+        // A tunnel's path MTU is its interface's MTU for routes.
         self.refresh_paths();
         let pause = self.keep_routing(now);
         self.sweep(now);
@@ -88,7 +88,7 @@ impl Gateway {
         }
     }
 
-    /// Takes changes of the devices over: address, MTU, carrier.
+    /// Reads changes of the devices: address, MTU, carrier.
     fn look_at_links(&mut self) {
         let (mut gone, mut changed, mut links, mut renamed) = (Vec::new(), Vec::new(), Vec::new(), false);
         let events = &self.events;
@@ -103,7 +103,7 @@ impl Gateway {
                 }
             }
             if let Some(link) = state.link {
-                // A TAP that is down refuses what is written to it, and takes packets as soon as it is up.
+                // A TAP that is down refuses packets, and accepts them as soon as it is up.
                 links.push((id, link == Link::Up || state.carries()));
             }
             if state.facts.as_ref().map(of_link) != before {
@@ -115,7 +115,7 @@ impl Gateway {
         if renamed {
             self.renew_hooks();
         }
-        // All of them first: entries may go by one that goes down as well.
+        // All links first, because entries may lead to another link that goes down too.
         let down = links.into_iter().filter(|&(id, up)| self.set_link(id, up) && !up).count();
         if down > 0 {
             self.end_flows_of_links();
@@ -127,11 +127,11 @@ impl Gateway {
             return;
         }
         self.follow_interfaces();
-        // CoDel goes by the longest packet.
+        // CoDel depends on the maximum packet length.
         changed.into_iter().for_each(|id| self.exchange_queue(id));
     }
 
-    /// Builds the tables anew after a change of interfaces; later again if that fails.
+    /// Rebuilds the tables after a change of interfaces; retries later if that fails.
     pub(super) fn follow_interfaces(&mut self) {
         let was_stale = self.is_stale;
         let rebuilt = self.rebuild();
@@ -149,9 +149,9 @@ impl Gateway {
         state.and_then(PortState::handle).map_or(GONE, |handle| handle.why_closed())
     }
 
-    /// Takes a port from all workers; it is tried again later.
+    /// Detaches a port from all workers; it is opened again later.
     fn close(&mut self, id: PortId, why: &str) {
-        // A port that is opened again counts from zero.
+        // A reopened port counts from zero.
         self.count_carried();
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let retry_at = self.clock.now() + retry_after(&state.configuration);
@@ -172,7 +172,7 @@ impl Gateway {
         }
     }
 
-    /// Tries closed ports again.
+    /// Tries to open closed ports.
     fn reopen(&mut self, now: Nanos) {
         for index in 0..self.ports.len() {
             let state = &self.ports[index];
@@ -193,7 +193,7 @@ impl Gateway {
     fn welcome_back(&mut self, opened: OpenPort) {
         let id = opened.id;
         self.attach(opened);
-        // Address and MTU of the interface may be others.
+        // Address and MTU of the interface may have changed.
         if let Err(error) = self.rebuild() {
             self.close(id, &format!("{error:#}"));
             return;
@@ -203,11 +203,11 @@ impl Gateway {
         }
         self.renew_hooks();
         self.tell_hooks();
-        // Its interface may have another number.
+        // Its interface may have another index.
         self.watch_tunnels();
     }
 
-    /// Says which ports can be left to the kernel, and by which interfaces routes are the router's business.
+    /// Tells the hook watch which ports can yield, and which interfaces' routes the router uses.
     pub(in crate::runtime) fn tell_hooks(&mut self) {
         self.follow_connections();
         let port = |state: &PortState| {
@@ -218,7 +218,7 @@ impl Gateway {
         self.hooks.set_yielding(ports, self.lasting.routing.interfaces(), self.devices.connections());
     }
 
-    /// Follows the kernel's connections once a port may carry some.
+    /// Starts following the kernel's connections once a port may carry some.
     fn follow_connections(&mut self) {
         if let Some(table) = self.devices.connections() {
             let router = &self.configuration.router;
@@ -227,7 +227,8 @@ impl Gateway {
         }
     }
 
-    /// Table of the connections that ports carry, and what is known of them; `None` if the kernel decides about no port's packets.
+    /// Table of the connections that ports carry, with the known connections; `None` if no port has `decide =
+    /// "kernel"`.
     pub(in crate::runtime) fn connections(&self) -> Option<(Arc<ConnectionTable>, Arc<SharedKnown>)> {
         let known = self.connections.known().map(Arc::clone);
         Some((self.devices.connections()?, known.unwrap_or_default()))
@@ -248,7 +249,7 @@ impl Gateway {
         (!obstacles.is_empty()).then(|| obstacles.join("; "))
     }
 
-    /// Rules that look at each packet, if there is one from each port to each other one.
+    /// Rules that inspect each packet, if there is one from each port to each other port; empty otherwise.
     fn looked_at(&self) -> Vec<String> {
         let deciding = self.configuration.ports.iter().filter(|port| port.decide == Decide::Kernel).count();
         let mut rules = self.hooks.each_packet();
@@ -262,9 +263,9 @@ impl Gateway {
         rules.into_iter().map(|rule| rule.rule).collect()
     }
 
-    /// Stops ports with their tunnels while a packet hook is there, if the file says so.
+    /// Stops ports and their tunnels while a packet hook exists, if the file asks for that.
     fn stop_ports(&mut self) {
-        // A port that is stopped stays so while nobody knows more.
+        // A stopped port stays stopped while the hooks are unknown.
         let Some(names) = self.hooks.stopped() else { return };
         let ports = self.configuration.ports.iter().filter(|port| names.contains(&port.name));
         let ports = ports.map(|port| port.id).collect::<BTreeSet<_>>();
@@ -279,20 +280,20 @@ impl Gateway {
         }
     }
 
-    /// Has the ports' hooks watched by the present names of their interfaces.
+    /// Updates the interface names in the hook watch.
     fn renew_hooks(&mut self) {
         let ports = self.hook_ports(&self.configuration);
         self.hooks.renew(|| ports);
     }
 
-    /// Builds the tables anew, from the configuration and the open ports, and replaces them.
+    /// Rebuilds the tables from the configuration and the open ports, and replaces them.
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let facts = self.facts();
         let mut tables = tables(&self.configuration, &facts, &mut self.lasting, &self.links)?;
         tables.fast_paths = self.fast_paths(&tables);
         let carried = tables.fast_paths.ports().collect();
         self.tables.replace(tables);
-        // Members may have other addresses.
+        // Addresses of members may have changed.
         bind_static(&self.tables.latest(), self.clock.now());
         let configuration = self.configuration.clone();
         self.end_flows(&configuration, carried);
@@ -300,13 +301,13 @@ impl Gateway {
         Ok(())
     }
 
-    /// Properties of ports; of one that is closed, its last ones.
+    /// Properties of ports; a closed port's are from its last opening.
     pub(super) fn facts(&self) -> HashMap<PortId, Facts> {
         let known = |state: &PortState| Some((state.configuration.id, state.facts.clone()?));
         self.ports.iter().filter_map(known).collect()
     }
 
-    /// Follows the kernel's routes to the remotes of tunnels whose next hop is theirs.
+    /// Updates the next hops of tunnels that follow the kernel's routes.
     fn refresh_next_hops(&mut self) {
         let followed = self.configuration.tunnels.iter().filter_map(|tunnel| {
             let port = self.ports.iter().find(|port| port.configuration.id == tunnel.port && port.open)?;
@@ -316,7 +317,7 @@ impl Gateway {
         let changed = self.next_hops.refresh(&followed.collect::<Vec<_>>());
         for (tunnel, next_hop) in &changed {
             let Some(state) = self.lasting.tunnels.get(&tunnel.name) else { continue };
-            // The neighbour of before leads elsewhere.
+            // The old neighbour is another host.
             state.next_hop.set_address(None);
             let (tunnel, up) = (tunnel.name.clone(), !self.lasting.dead.contains(&tunnel.id));
             let state = format!("next hop {next_hop}, by the kernel's route");
@@ -327,7 +328,7 @@ impl Gateway {
         }
     }
 
-    /// Brings the next hops' link-layer addresses up to date. Says whether one is missing.
+    /// Updates the next hops' link-layer addresses. Returns true if one is missing.
     fn refresh_neighbours(&mut self, now: Nanos) -> bool {
         let mut missing = false;
         let (mut neighbours, mut asked) = (Neighbours::default(), HashSet::new());
@@ -347,7 +348,7 @@ impl Gateway {
             };
             if found.is_some() && state.next_hop.address() != found {
                 state.next_hop.set_address(found);
-                // Outer headers have the address.
+                // Entries' outer headers contain the address.
                 self.count_moves();
             }
             missing |= state.next_hop.address().is_none();
@@ -367,7 +368,7 @@ impl Gateway {
         missing
     }
 
-    /// Brings the path MTU of tunnels up to date.
+    /// Updates the path MTUs of tunnels.
     fn refresh_paths(&mut self) {
         let tunnels = self.configuration.tunnels.iter().filter_map(|tunnel| {
             let state = self.lasting.tunnels.get(&tunnel.name)?;
@@ -376,12 +377,12 @@ impl Gateway {
             Some(((tunnel.local, tunnel.remote, tunnel.carrier().protocol().0), interface, &**state))
         });
         if self.paths.refresh(&tunnels.collect::<Vec<_>>()) {
-            // Programs measure by it.
+            // Programs check packet lengths against it.
             self.count_moves();
         }
     }
 
-    /// Forgets addresses that were not seen for long, some buckets at a time.
+    /// Ages out FDB entries, some buckets at a time.
     fn sweep(&mut self, now: Nanos) {
         for bridge in &self.configuration.bridges {
             let Some(fdb) = self.lasting.fdbs.get(&bridge.name) else { continue };
@@ -392,22 +393,22 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Takes note of a tunnel's link. Where one goes down, flows of any port may go another way; no flow goes by one that
-    /// comes up.
+    /// Records a tunnel's link state. When a tunnel goes down, all flows end, because any may take another
+    /// path; when it comes up, none uses it yet.
     pub(super) fn note_tunnel(&self, tunnel: PortId, up: bool) {
         if self.set_link(tunnel, up) && !up {
             self.count_moves();
         }
     }
 
-    /// Takes note of a port whose link is down. Flows that went by it end, and no others.
+    /// Records that a port's link is down, and ends the flows that use it.
     pub(super) fn note_port_down(&mut self, port: PortId) {
         if self.set_link(port, false) {
             self.end_flows_of_links();
         }
     }
 
-    /// Ends the entries of links that went down; all entries where there cannot be tables that say which these are.
+    /// Ends the entries of links that went down; ends all entries if the tables cannot be rebuilt.
     fn end_flows_of_links(&mut self) {
         self.follow_interfaces();
         if self.is_stale {
@@ -415,19 +416,19 @@ impl Gateway {
         }
     }
 
-    /// Takes note of a link's state and of nothing else; says whether that is news.
+    /// Records a link's state; returns true if it changed.
     pub(super) fn set_link(&self, port: PortId, up: bool) -> bool {
         note_link(&self.links, &self.lasting, port, up)
     }
 }
 
-/// Properties of a port from which tables are built.
+/// Properties of a port that the tables depend on.
 fn of_link(facts: &Facts) -> (u32, MacAddress, Option<PointToPoint>) {
     (facts.mtu, facts.mac, facts.link_addresses.clone())
 }
 
-/// Takes note of a link's state; says whether that is news. Stations behind a port that went down may be found
-/// elsewhere, so what was learned there is forgotten.
+/// Records a link's state; returns true if it changed. When a port goes down, its learned addresses are
+/// removed, because the stations may be behind another port.
 fn note_link(links: &Links, lasting: &Lasting, port: PortId, up: bool) -> bool {
     let is_news = links.set(port, up);
     if is_news && !up {

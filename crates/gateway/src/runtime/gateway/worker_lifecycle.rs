@@ -1,6 +1,6 @@
-//! Workers: how they come, and how their queues go from those that were to those that are to be.
+//! Creation of workers, and the move of queues from old to new workers.
 //!
-//! `docs/adr/0017-workers-by-reload.md` says why all of them stop for a moment.
+//! `docs/adr/0017-workers-by-reload.md` has the reason why all workers stop for a moment.
 
 use super::share::{Pieces, Share, meshes, with_queue};
 use super::{Gateway, WorkerHandle};
@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Time limit for packets in flight: some hundred packets, a thousand times over.
+/// Time limit for finishing packets in flight, far above the time that some hundred packets take.
 const MOST: Nanos = Nanos::SECOND;
-/// Time for which devices are given to send their queued packets: a flow that finds another queue must not
-/// overtake itself.
+/// Time limit for devices to send queued packets, so that a flow that moves to another queue is not
+/// reordered.
 const DRAIN: Nanos = Nanos::from_millis(20);
-/// Interval at which this is polled.
+/// Polling interval while workers finish.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// Workers that have a thread and everything else but ports, and have not begun.
+/// Workers with a thread, without ports, that have not begun.
 pub(super) struct NewWorkers {
     new_workers: Vec<NewWorker>,
 }
@@ -38,16 +38,16 @@ struct NewWorker {
     worker: Worker,
     handle: WorkerHandle,
     engine_counters: EngineCounters,
-    /// Channel from which the thread receives its worker.
+    /// Channel on which the thread receives its worker.
     go: Sender<Worker>,
 }
 
-/// Workers that begin when [`begin`] says so, each with the channel by which its thread gets it.
+/// Workers that wait for [`begin`], each with the channel to its thread.
 pub(super) type Waiting = Vec<(Worker, Sender<Worker>)>;
 
 impl Gateway {
-    /// Finds the workers of a configuration. Whatever can fail about them fails here; those that there
-    /// are notice nothing.
+    /// Creates the workers of a configuration. All steps that can fail are here; the running workers are not
+    /// affected.
     pub(super) fn prepare_workers(&self, configuration: &Configuration) -> Result<NewWorkers> {
         let count = usize::from(configuration.gateway.workers);
         let wakeups = (0..count).map(|_| Wakeup::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
@@ -74,7 +74,7 @@ impl Gateway {
             let cpu = configuration.gateway.cpus.get(number).copied();
             let (go, gate) = channel::<Worker>();
             let thread = self.threads.spawn(&format!("worker-{number}"), Loss::Ends, move || {
-                // Nobody comes when the reload is not made after all.
+                // The channel closes when the reload is abandoned.
                 let mut worker = gate.recv().ok()?;
                 pin(cpu);
                 sandbox::enter(Role::Worker);
@@ -88,7 +88,7 @@ impl Gateway {
         Ok(NewWorkers { new_workers })
     }
 
-    /// Takes workers in place of those that there were. They begin when [`begin`] says so.
+    /// Replaces the workers. The new ones start with [`begin`].
     pub(super) fn start_workers(&mut self, NewWorkers { new_workers }: NewWorkers) -> Waiting {
         self.workers.clear();
         let mut waiting = Vec::new();
@@ -103,7 +103,7 @@ impl Gateway {
         waiting
     }
 
-    /// Gives workers their shares of a port.
+    /// Sends workers their shares of a port.
     pub(super) fn give_out(&self, id: PortId, shares: Vec<Share>) {
         let Some(port) = self.configuration.port(id) else { return };
         let (order, class, weight) = (order(port.order), class(port, &self.configuration), port.weight);
@@ -116,8 +116,8 @@ impl Gateway {
         }
     }
 
-    /// Lets other workers go on with the queues of those that there are. Packets that come meanwhile
-    /// wait in their devices; those that are under way are finished first.
+    /// Replaces the workers and moves the queues to the new ones. New packets wait in their devices; packets
+    /// in flight are finished first.
     pub(super) fn replace_workers(&mut self, new_workers: NewWorkers) {
         let start = self.clock.now();
         let (before, after) = (self.workers.len(), new_workers.new_workers.len());
@@ -127,8 +127,8 @@ impl Gateway {
         tracing::info!(before, after, pause_us = pause.0 / 1000, "other workers go on");
     }
 
-    /// Has all workers stop, finishes the packets that they have, and takes their queues. What waits in front of a port
-    /// stays with queues of workers below `after`.
+    /// Stops all workers, finishes their packets, and takes their queues. Packets in an egress queue stay
+    /// there if its worker's number is below `after`.
     pub(super) fn take_queues(&mut self, after: usize) -> BTreeMap<PortId, Pieces> {
         let start = self.clock.now();
         let mut leaving = self.call_back();
@@ -150,17 +150,17 @@ impl Gateway {
         ports
     }
 
-    /// Lets workers go on with queues that others had.
+    /// Starts new workers with the old workers' queues.
     pub(super) fn go_on_with(&mut self, new_workers: NewWorkers, ports: BTreeMap<PortId, Pieces>) {
         let waiting = self.start_workers(new_workers);
         for (port, pieces) in ports {
             self.give_back(port, pieces);
         }
-        // Not before everybody has everything: a port without a way to send is one that is closed.
+        // After all workers have all ports: a packet to a port without a send path would be dropped.
         begin(waiting);
     }
 
-    /// Has all workers stop between two rounds. Gives what they are.
+    /// Stops all workers between two rounds and returns them.
     fn call_back(&mut self) -> Vec<Worker> {
         self.workers.iter().for_each(|worker| worker.send(Command::Leave));
         let mut workers = Vec::new();
@@ -174,7 +174,7 @@ impl Gateway {
         workers
     }
 
-    /// Divides anew the queues of a port that workers had.
+    /// Divides a port's queues among the new workers.
     fn give_back(&mut self, id: PortId, mut pieces: Pieces) {
         let workers = self.workers.len();
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
@@ -189,7 +189,7 @@ impl Gateway {
     }
 }
 
-/// Lets workers begin.
+/// Starts workers.
 pub(super) fn begin(waiting: Waiting) {
     for (worker, go) in waiting {
         if go.send(worker).is_err() {
@@ -210,7 +210,7 @@ fn schedule(configuration: &Configuration) -> Schedule {
     Schedule::new(options, Some(gateway.cpu_share))
 }
 
-/// Pins the calling thread.
+/// Pins the calling thread to a CPU.
 fn pin(cpu: Option<u16>) {
     let Some(cpu) = cpu else { return };
     let mut set = rustix::thread::CpuSet::new();

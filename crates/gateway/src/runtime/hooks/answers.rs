@@ -1,11 +1,11 @@
-//! Answers of ports to hooks, and what is told of hooks that come and go.
+//! Reaction of ports to kernel hooks, and the events of hooks that appear or go.
 
 use super::hold::Turn;
 use crate::events::EventKind;
 use crate::kernel::hooks::{self, Answer, Bypassed, Port};
 use polder_devices::af_xdp::Families;
 
-/// Answer of a port, and the families of which the kernel forwards packets at present.
+/// Reaction of a port, and the address families that the kernel currently forwards.
 pub(super) fn answer(port: &Port) -> (Answer, Families) {
     let families = match port.answer {
         Answer::Yield => hooks::forwarded(&port.interface),
@@ -19,17 +19,18 @@ pub(super) fn answer(port: &Port) -> (Answer, Families) {
     }
 }
 
-/// A port, and what becomes of its packets.
+/// Ports, each with the handling of its packets.
 pub(super) type Answers<'a> = [(&'a Port, (Answer, Families))];
 
-/// True if a port yields to a hook: its packets would meet it where they come in, or where they leave by another port.
+/// True if a port must yield to a hook: its packets meet the hook at ingress, or at the egress of another
+/// yielding port.
 pub(super) fn concerns(bypassed: &Bypassed, port: &str, answers: &Answers<'_>) -> bool {
     let yields =
         |of: &str| answers.iter().any(|(port, (answer, _))| port.name == of && *answer == Answer::Yield);
     bypassed.port == port || bypassed.name.contains(" at egress") && yields(&bypassed.port)
 }
 
-/// Logs a port that yields, or takes its packets again.
+/// Logs a port that begins or ends to yield.
 pub(super) fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventKind> {
     let port = port.to_owned();
     let event = match turn {
@@ -45,7 +46,7 @@ pub(super) fn event(port: &str, turn: Turn, hooks: Vec<String>) -> Option<EventK
     Some(event)
 }
 
-/// Logs a hook that has appeared at a port, unless the port yields, which is logged by itself.
+/// Logs a hook that has appeared at a port; a port that yields is logged separately.
 pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<EventKind> {
     let (port, text) = (bypassed.port.clone(), bypassed.text());
     let (fate, why) = match answer {
@@ -60,7 +61,7 @@ pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<Ev
     Some(EventKind::HookAppeared { port, hook: text })
 }
 
-/// Logs reasons that keep connections with the kernel, and those that have gone.
+/// Logs obstacles to carrying connections that have appeared or gone.
 pub(super) fn obstacles(before: &[String], now: &[String]) -> Vec<EventKind> {
     let new = now.iter().filter(|text| !before.contains(text));
     let new = new.map(|obstacle| EventKind::ObstacleAppeared { obstacle: obstacle.clone() });

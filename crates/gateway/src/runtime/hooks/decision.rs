@@ -1,7 +1,8 @@
-//! Decision whether the kernel or the router has the packets of a router's ports, where the file leaves it open.
+//! Resolution of `decide = "auto"`: whether the kernel or the router decides about packets of router ports.
 //!
-//! It does if packets that the router takes would go round a packet hook, and if the kernel can forward all that the router
-//! forwards. The router's ports have one decision: a connection goes through two of them.
+//! The kernel decides if routed packets would otherwise bypass a packet hook, and if the kernel can forward
+//! everything that the router forwards. All router ports have the same decision, because a connection uses
+//! two of them.
 
 use super::eligible;
 use super::ports::ports;
@@ -9,7 +10,7 @@ use crate::config::model::{Configuration, Decide, KernelHooks, Mode, Port, Role}
 use crate::kernel::hooks;
 use polder_devices::skb;
 
-/// Settles the open decisions of a configuration. Where the router decides, they stay open.
+/// Resolves `decide = "auto"` in a configuration where the kernel should decide; otherwise it stays `auto`.
 pub(in crate::runtime) fn settle(configuration: &mut Configuration) {
     let Some(reason) = reason(configuration) else { return };
     if forwards(configuration) {
@@ -22,13 +23,13 @@ pub(in crate::runtime) fn settle(configuration: &mut Configuration) {
     }
 }
 
-/// True if the kernel forwards what the router forwards.
+/// True if the kernel forwards on the router's interfaces.
 fn forwards(configuration: &Configuration) -> bool {
     let routers = configuration.ports.iter().filter(|port| is_router(port));
     hooks::forwards(&routers.filter_map(|port| port.device.interface()).collect::<Vec<_>>())
 }
 
-/// Takes over the decisions of a running gateway, for a comparison with the file.
+/// Copies the decisions of a running gateway, for a comparison with the file.
 pub(in crate::runtime) fn keep(running: &Configuration, next: &mut Configuration) {
     if running.decided.is_none() {
         return;
@@ -40,7 +41,7 @@ pub(in crate::runtime) fn keep(running: &Configuration, next: &mut Configuration
     next.decided.clone_from(&running.decided);
 }
 
-/// Names of ports about whose packets somebody else decides in `next`, each with the decision there.
+/// Names of ports whose decision changes between the kernel and the router, each with the new value.
 pub(in crate::runtime) fn moved(running: &Configuration, next: &Configuration) -> Vec<(String, Decide)> {
     let is_kernels = |port: &Port| port.decide == Decide::Kernel;
     let moved = next.ports.iter().filter(|port| {
@@ -52,12 +53,13 @@ pub(in crate::runtime) fn moved(running: &Configuration, next: &Configuration) -
     moved.map(|port| (port.name.clone(), port.decide)).collect()
 }
 
-/// True if the kernel may come to decide, where a port of the router has left its packets to it because of a hook.
+/// True if the kernel can take over the decision for ports that yield because of a hook.
 pub(in crate::runtime) fn may_settle(configuration: &Configuration) -> bool {
     configuration.ports.iter().any(is_open) && obstacle(configuration).is_none()
 }
 
-/// Reason why the kernel does not decide about a port of the router where the file leaves it open.
+/// Reason why the kernel does not decide about an `auto` port; `None` if nothing prevents it or the port is
+/// not `auto`.
 pub(super) fn why_not(configuration: &Configuration, port: &Port) -> Option<String> {
     if !is_open(port) {
         return None;
@@ -66,7 +68,7 @@ pub(super) fn why_not(configuration: &Configuration, port: &Port) -> Option<Stri
     obstacle(configuration).or_else(|| (!forwards(configuration)).then(off))
 }
 
-/// The hook because of which the kernel decides; `None` if the router does, or if a start is refused.
+/// Hook because of which the kernel decides; `None` if the router decides.
 fn reason(configuration: &Configuration) -> Option<String> {
     if !may_settle(configuration) {
         return None;
@@ -85,7 +87,7 @@ fn is_open(port: &Port) -> bool {
     is_router(port) && port.decide == Decide::Auto
 }
 
-/// Reason why the kernel cannot forward in the router's place, or the ports cannot carry connections.
+/// Reason why the kernel cannot decide in the router's place, or the ports cannot carry connections.
 fn obstacle(configuration: &Configuration) -> Option<String> {
     if let Some(obstacle) = eligible::to_decide(configuration) {
         return Some(obstacle.to_owned());

@@ -1,11 +1,11 @@
-//! Ports whose packets the kernel can forward in the gateway's place.
+//! Conditions under which the kernel can forward packets in the gateway's place.
 
 use crate::config::filters::Filter;
 use crate::config::model::{Configuration, Decide, KernelHooks, Port, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::hooks::Answer;
 
-/// Answer of `port` when a hook appears; `obstacle` is that of the router.
+/// Reaction of `port` when a hook appears; `obstacle` is the router's [`obstacle`].
 pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
     let cannot = match port.role {
         Role::Bridge => Some("the kernel has no part in the bridge"),
@@ -22,10 +22,10 @@ pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
     }
 }
 
-/// Reason why the kernel cannot forward what the router forwards; `None` if it can.
+/// Reason why the kernel cannot forward in the router's place; `None` if it can.
 ///
-/// A packet that the kernel forwards passes neither a filter nor a queue of any port, so one port with such a thing is an
-/// obstacle for all of them.
+/// Packets that the kernel forwards pass no filter or queue of any port, so a filter or queue on one router
+/// port is an obstacle for all of them.
 pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
     to_decide(configuration).or_else(|| {
         let mut routers = configuration.ports.iter().filter(|port| port.role == Role::Router);
@@ -34,7 +34,7 @@ pub(super) fn obstacle(configuration: &Configuration) -> Option<&'static str> {
     })
 }
 
-/// Reason why the kernel cannot decide about the packets of the router's ports, which pass filters before it has them.
+/// Reason why the kernel cannot decide about packets of router ports; filters see these packets first.
 pub(super) fn to_decide(configuration: &Configuration) -> Option<&'static str> {
     let routers = || configuration.ports.iter().filter(|port| port.role == Role::Router);
     let unfit = |port: &Port| {

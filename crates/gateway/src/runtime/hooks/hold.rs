@@ -1,37 +1,37 @@
-//! Time for which a port's packets stay left to the kernel after a packet hook has gone.
+//! Time for which a port still yields after a packet hook has gone.
 
 use polder_datapath::units::Nanos;
 
-/// State of one port.
+/// Yield state of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// Time at which the present yield began.
+    /// Start of the current yield.
     pub(super) since: Option<Nanos>,
-    /// Time at which the last hook of the present yield had gone.
+    /// Time at which the last hook of the current yield disappeared.
     gone: Option<Nanos>,
-    /// Time that a hook has to be gone.
+    /// Time without a hook after which the yield ends.
     pause: Nanos,
     /// End of the last yield.
     ended: Nanos,
-    /// Yields so far.
+    /// Number of yields.
     pub(super) times: u64,
-    /// Time of those that have ended.
+    /// Total time of the ended yields.
     total: Nanos,
 }
 
-/// Change of a port's state.
+/// Change of a port's yield state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Its packets are left to the kernel from now on.
+    /// The kernel receives the port's packets from now on.
     Begins,
-    /// They stay where they are.
+    /// No change.
     Stays,
-    /// They are taken again, after such a time.
+    /// Polder takes the port's packets again, after this time.
     Ends(Nanos),
 }
 
 impl Hold {
-    /// Takes note of whether a hook is there.
+    /// Records whether a hook exists.
     pub(super) fn look(&mut self, is_there: bool, now: Nanos) -> Turn {
         match (self.since, is_there) {
             (None, false) => Turn::Stays,
@@ -61,7 +61,7 @@ impl Hold {
         }
     }
 
-    /// Ends a yield of a port that cannot yield any more.
+    /// Ends the yield of a port that cannot yield any more.
     pub(super) fn give_up(&mut self, now: Nanos) -> Turn {
         let Some(since) = self.since.take() else { return Turn::Stays };
         (self.gone, self.ended) = (None, now);
@@ -69,13 +69,13 @@ impl Hold {
         Turn::Ends(now.since(since))
     }
 
-    /// Time after which the next look is due, if it is due by time alone.
+    /// Time until the yield ends; `None` while a hook exists or without a yield.
     pub(super) fn due(&self, now: Nanos) -> Option<Nanos> {
         let end = self.gone? + self.pause;
         Some(Nanos(end.0.saturating_sub(now.0)))
     }
 
-    /// Time for which packets were left to the kernel so far.
+    /// Total time for which the port has yielded.
     pub(super) fn total(&self, now: Nanos) -> Nanos {
         self.since.map_or(self.total, |since| self.total + now.since(since))
     }
@@ -85,10 +85,10 @@ impl Hold {
     }
 }
 
-/// Time that a hook has to be gone at first, and at most.
+/// Minimum and maximum time without a hook after which a yield ends.
 const SHORTEST: Nanos = Nanos::from_seconds(2);
 const LONGEST: Nanos = Nanos::from_seconds(60);
-/// Time without a hook after which the next one counts as the first.
+/// Time without a hook after which the minimum applies again.
 const QUIET: Nanos = Nanos::from_seconds(60);
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The threads that hear of changes in the kernel, and leave the packets of ports to it before anything is known of them.
+//! Threads that receive the kernel's change notices and make ports yield at once, before the change is
+//! examined.
 //!
-//! They run before all ordinary threads where the kernel lets them. One runs anywhere; each of the others is bound to a CPU. The
-//! process that makes a change runs on one of these CPUs: the thread there is ready before the kernel has answered the request, so
-//! it runs before that process does, and no packet passes after the command has returned. Where all cores are busy in the kernel,
-//! a thread that may run anywhere can be later than that.
+//! They have real-time priority where the kernel permits. One thread is not pinned; each of the others is
+//! pinned to a CPU. A process that makes a change runs on one of these CPUs: the pinned thread is ready
+//! before the kernel answers the request and preempts the process, so no packet passes after the command has
+//! returned. An unpinned thread can be later when all cores are busy in the kernel.
 
 use super::watch::Shared;
 use super::yields::Words;
@@ -16,14 +17,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 
-/// Heartbeat that no connection is carried by.
+/// Heartbeat value that stops all connections from being carried.
 const NEVER: u64 = 0;
-/// Nanoseconds between looks at a table without connections.
+/// Interval of the heartbeats while the table is empty, in nanoseconds.
 const IDLE: u32 = 500_000_000;
-/// Nanoseconds between looks for hooks of which the kernel tells nobody.
+/// Interval of the checks for hooks without notices, in nanoseconds.
 const SILENT: u64 = 40_000_000;
 
-/// Starts the threads that hear of changes: one for all CPUs, and one for each of these.
+/// Starts the listening threads: one unpinned, and one for each CPU of `cpus`.
 pub(super) fn start(
     threads: &Threads,
     shared: &Arc<Shared>,
@@ -40,16 +41,16 @@ pub(super) fn start(
     Ok(listeners)
 }
 
-/// CPUs that have a thread of their own: the first ones on which this process may run.
+/// CPUs with a pinned thread: the first [`MOST_CPUS`] on which this process may run.
 pub(super) fn cpus() -> Vec<usize> {
     let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(MOST_CPUS).collect()
 }
 
-/// CPUs that have a thread at most.
+/// Maximum number of CPUs with a pinned thread.
 const MOST_CPUS: usize = 16;
 
-/// Listens until the watch is over, and says by heartbeats that all notices are heard.
+/// Listens until the watch ends, and sends heartbeats that confirm that all notices were read.
 fn listen(shared: &Shared, mut subscription: Subscription) {
     match run_first() {
         Precedence::RealTime => {
@@ -65,7 +66,7 @@ fn listen(shared: &Shared, mut subscription: Subscription) {
     let mut known = shared.yields.words();
     let (mut unannounced, mut looked) = (Unannounced::default(), 0);
     while wait((shared, ANYWHERE), &subscription, known.connections.as_deref()) {
-        // Notices that come while others are read are heard by the next heartbeat.
+        // Notices that arrive while others are read are covered by the next heartbeat.
         let before = monotonic();
         let is_deaf = hear((shared, ANYWHERE), &mut subscription, &mut known);
         let Some(connections) = known.connections.clone() else { continue };
@@ -82,11 +83,11 @@ fn listen(shared: &Shared, mut subscription: Subscription) {
     }
 }
 
-/// Listens on one CPU until the watch is over. `number` is that of the thread.
+/// Listens on one CPU until the watch ends. `number` is the thread's number.
 fn listen_at(shared: &Shared, mut subscription: Subscription, number: usize, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    // One that may run anywhere does no harm.
+    // A thread that cannot be pinned still works.
     let _: Result<(), rustix::io::Errno> = sched_setaffinity(None, &cpus);
     run_first();
     let mut known = shared.yields.words();
@@ -95,9 +96,9 @@ fn listen_at(shared: &Shared, mut subscription: Subscription, number: usize, cpu
     }
 }
 
-/// Reads what has come, and acts on it; returns true if the kernel does not tell all that connections depend on.
+/// Reads notices and acts on them; returns true if the kernel refuses notices that connections need.
 fn hear((shared, number): (&Shared, usize), subscription: &mut Subscription, known: &mut Arc<Words>) -> bool {
-    // Emptied first: ports that change from here on are seen the next time.
+    // Cleared first, so that later changes of the ports are seen next time.
     let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.renewed[number], &mut [0; 8]);
     shared.yields.refresh(known);
     let is_deaf = known.connections.is_some() && begins_to_hear(subscription, shared, known);
@@ -114,7 +115,7 @@ fn hear((shared, number): (&Shared, usize), subscription: &mut Subscription, kno
     is_deaf
 }
 
-/// Closes the connections that a change touches.
+/// Closes the connections that a change affects.
 fn touch(connections: &ConnectionTable, touched: Touched) {
     match touched {
         Touched::Network(..) if !Check::ConnectionRoute.is_made() => {}
@@ -124,7 +125,8 @@ fn touch(connections: &ConnectionTable, touched: Touched) {
     }
 }
 
-/// Hears of all that connections depend on; returns true if the kernel refuses. What changed before counts as a change.
+/// Subscribes to all notices that connections depend on; returns true if the kernel refuses. The subscription
+/// counts as a change, because earlier changes were not seen.
 fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut Arc<Words>) -> bool {
     match subscription.hear_evidence() {
         Ok(false) => false,
@@ -140,13 +142,13 @@ fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut 
     }
 }
 
-/// Time until the next heartbeat is due: connections are carried for no longer than a bounded time after the last one.
+/// Time until the next heartbeat: connections are carried only for a limited time after a heartbeat.
 fn pause(connections: &ConnectionTable) -> Timespec {
     let nanos = if connections.has_entries() { HEARTBEAT.subsec_nanos() / 3 } else { IDLE };
     Timespec { tv_sec: 0, tv_nsec: nanos.into() }
 }
 
-/// Waits for notices, or until a heartbeat is due for these connections; false at the end.
+/// Waits for notices, or until a heartbeat for `beats` is due; returns false at the end.
 fn wait(
     (shared, number): (&Shared, usize),
     subscription: &Subscription,
@@ -156,10 +158,10 @@ fn wait(
         vec![PollFd::new(&shared.end, PollFlags::IN), PollFd::new(&shared.renewed[number], PollFlags::IN)];
     files.extend(beats.map(|connections| PollFd::new(connections.begins(), PollFlags::IN)));
     files.extend(subscription.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
-    // An interrupted wait ends early; reading finds nothing then.
+    // After EINTR the reads find nothing.
     let _: Result<usize, rustix::io::Errno> = poll(&mut files, beats.map(pause).as_ref());
     files.first().is_some_and(|end| end.revents().is_empty())
 }
 
-/// Number of the thread that may run on any CPU.
+/// Number of the unpinned thread.
 const ANYWHERE: usize = 0;

@@ -1,5 +1,5 @@
-//! Packet hooks of the kernel that the gateway goes round: refused or said at the start, watched from then on. Where the
-//! kernel can forward a port's packets, they are left to it when a hook appears: the port *yields*.
+//! Kernel packet hooks that the gateway bypasses: refused or reported at the start, and watched afterwards.
+//! If a hook appears at a port whose packets the kernel can forward, the kernel gets them: the port *yields*.
 //!
 //! `docs/adr/0059-yield.md` has the reasons.
 
@@ -24,7 +24,7 @@ use anyhow::{Result, bail};
 use remedy::{closes, remedy};
 use std::collections::BTreeMap;
 
-/// Findings about hooks that the ports of a configuration go round.
+/// Findings about hooks that the ports of a configuration bypass.
 pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen(configuration, &hooks::inspect(&ports(configuration)))
 }
@@ -44,7 +44,7 @@ fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<Preflight
     bypassed.chain(unread).chain(kept(inspection)).collect()
 }
 
-/// Findings about connections that the kernel keeps.
+/// Findings about connections that stay with the kernel.
 fn kept(inspection: &Inspection) -> impl Iterator<Item = PreflightFinding> {
     let found = |text| PreflightFinding::new("router".to_owned(), Severity::Warning, "connections", text);
     let all = inspection.obstacles.iter().map(|obstacle| format!("none is carried: {obstacle}"));
@@ -63,7 +63,7 @@ fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
     port.is_none_or(|port| port.kernel_hooks == KernelHooks::Bypass)
 }
 
-/// Reason why a gateway with that port does not start, and the remedy.
+/// Reason why a gateway with this port does not start, and the remedy.
 fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
     let opens = if closes(bypassed) { ", which lets through what this keeps out" } else { "" };
     let port = configuration.ports.iter().find(|port| port.name == bypassed.port);
@@ -79,10 +79,10 @@ fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
     )
 }
 
-/// Looks for hooks that `ports` go round, and refuses those that the configuration does not acknowledge.
+/// Finds hooks that `ports` bypass, and refuses those that the configuration does not acknowledge.
 ///
 /// # Errors
-/// With everything that was found and what to do about it.
+/// Lists the hooks with their remedies.
 pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Result<Inspection> {
     let inspection = hooks::inspect(ports);
     let seen = seen(configuration, &inspection);
@@ -97,8 +97,8 @@ pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Res
     Ok(inspection)
 }
 
-/// The same for ports that `next` has and `current` has not, or not with that role and acknowledgement. What
-/// has appeared since at the others stops nothing.
+/// As [`admit`], for ports of `next` that are new or have another role or acknowledgement than in `current`.
+/// Hooks at other ports do not prevent a reload.
 ///
 /// # Errors
 /// As [`admit`].
@@ -129,5 +129,5 @@ fn announce(inspection: &Inspection) {
     inspection.unread.iter().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
 }
 
-/// In a word or two.
+/// Topic of these findings.
 const TOPIC: &str = "kernel hooks";

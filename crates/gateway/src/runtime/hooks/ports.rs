@@ -1,4 +1,4 @@
-//! Ports whose packets hooks would see, as a configuration has them.
+//! Ports of a configuration whose packets kernel hooks would see.
 
 use super::eligible;
 use crate::config::model::{Configuration, Port, Role};
@@ -6,9 +6,9 @@ use crate::device::{Way, way};
 use crate::kernel::hooks::{self, Takes, Tunnel};
 use polder_buffers::PortId;
 
-/// The ports of a configuration whose packets are taken from the kernel.
+/// Ports of a configuration that take packets from the kernel.
 pub fn ports(configuration: &Configuration) -> Vec<hooks::Port> {
-    // What the machine sends by a TAP has met its hooks, and the kernel does not have an adapter.
+    // Without TAPs, whose packets have passed the host's hooks, and adapters, which the kernel does not have.
     let obstacle = eligible::obstacle(configuration);
     let port = |port: &Port| {
         let interface = port.device.interface()?.to_owned();
@@ -44,7 +44,7 @@ fn takes(port: &Port, configuration: &Configuration) -> Takes {
     }
 }
 
-/// The name by which rules may know a port or tunnel.
+/// Interface name of a port or tunnel that kernel rules may match.
 fn interface(id: PortId, configuration: &Configuration) -> String {
     let known = configuration.port(id).and_then(|port| port.device.kernel_name());
     known.or_else(|| configuration.name_of(id)).unwrap_or_default().to_owned()

@@ -1,10 +1,10 @@
-//! Remedies for a hook that a port goes round, in commands that the next look accepts.
+//! Remedies for bypassed hooks, as commands after which the check succeeds.
 
 use crate::config::model::{Configuration, Port, Role, Tunnel};
 use crate::kernel::hooks::Bypassed;
 use polder_datapath::tunnel::Carrier;
 
-/// Remedy for a hook that a port goes round.
+/// Remedy for a bypassed hook.
 pub(super) fn remedy(bypassed: &Bypassed, configuration: &Configuration) -> String {
     let of_interface = match bypassed.by.as_str() {
         "ip rule" => "remove the rule, or leave the interface to the kernel",
@@ -15,7 +15,7 @@ pub(super) fn remedy(bypassed: &Bypassed, configuration: &Configuration) -> Stri
     of_interface.to_owned()
 }
 
-/// True if the hook lets no packet pass, so that going round it opens the network.
+/// True if the hook drops or rejects packets, so that bypassing it opens the network.
 pub(super) fn closes(bypassed: &Bypassed) -> bool {
     bypassed.effect.starts_with("drop") || bypassed.effect.starts_with("reject")
 }
@@ -58,7 +58,7 @@ fn of_chain(bypassed: &Bypassed, configuration: &Configuration) -> String {
     }
 }
 
-/// Command by which a chain accepts packets of a tunnel, of one remote or of all.
+/// Command that makes a chain accept packets of a tunnel, of one remote or all remotes.
 fn accepting(
     bypassed: &Bypassed,
     (chain, hook): (&str, &str),
@@ -84,7 +84,7 @@ fn accepting(
     format!("{} -t {table} -I {name} {remote}-p {protocol} -j ACCEPT", bypassed.by)
 }
 
-/// Interfaces of the router's ports, in words.
+/// Interfaces of the router ports, as text.
 fn interfaces(configuration: &Configuration) -> String {
     let routed = configuration.ports.iter().filter(|port| port.role == Role::Router);
     let names = routed.filter_map(|port: &Port| port.device.interface()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! A thread that notices hooks which appear or go while the gateway runs, and decides which ports yield.
+//! Thread that detects hooks which appear or go while the gateway runs, and decides which ports yield.
 
 use super::announce;
 use super::answers::{Answers, answer, appeared, concerns, event, obstacles};
@@ -18,24 +18,24 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Time after which hooks that give no notice are read again.
+/// Interval at which hooks without notices are read again.
 const EVERY: Nanos = Nanos::from_seconds(5);
-/// Divisor of the thread's time for the maximum share of reading.
+/// Reading takes at most one part in this many of the thread's time.
 const SHARE: u64 = 20;
-/// Time for which a notice of a route counts as unread, so that it is in the control thread's socket, too.
+/// Time for which a route notice counts as unread, until it has reached the control thread's socket, too.
 const SETTLE: Nanos = Nanos::from_millis(5);
-/// Time for which a lost thread may hold the lock on the findings, and the steps in which others try.
+/// Time limit for taking the lock, which a lost thread may hold, tried every [`STEP`].
 const LOCK: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
-/// Time between two threads that are started because one was lost: what ends one may end each of them.
+/// Minimum interval between restarts after a lost thread, whose cause may recur.
 const AGAIN: Nanos = Nanos::from_seconds(60);
 
-/// The watch over hooks that a gateway goes round.
+/// Watch for hooks that a gateway bypasses.
 #[derive(Debug, Default)]
 pub struct Watch {
     running: Option<Running>,
     yields: Arc<Yields>,
-    /// Generation of the notices of routes that are read, and the time at which that began.
+    /// Generation up to which route notices are being read, and the start of that.
     reading: (u64, Nanos),
 }
 
@@ -46,20 +46,20 @@ struct Running {
     thread: Option<Thread<()>>,
     listeners: Vec<Thread<()>>,
     ports: Vec<Port>,
-    /// Time at which a lost thread may be replaced.
+    /// Earliest time of the next restart after a lost thread.
     not_before: Nanos,
 }
 
-/// State that the threads share.
+/// State shared by the watch's threads.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) yields: Arc<Yields>,
     clock: Clock,
     wake: OwnedFd,
-    /// Readable when the ports have changed, for each thread that hears of changes.
+    /// Event of each listening thread, readable when the ports have changed.
     pub(super) renewed: Vec<OwnedFd>,
-    /// Readable from the end of the watch on.
+    /// Readable once the watch ends.
     pub(super) end: OwnedFd,
 }
 
@@ -67,28 +67,28 @@ pub(super) struct Shared {
 struct State {
     ports: Vec<Port>,
     known: Inspection,
-    /// Bypassed hooks that were not there when the gateway started or its configuration changed.
+    /// Bypassed hooks that have appeared since the start or the last change of the configuration.
     appeared: Vec<Bypassed>,
-    /// Number of those so far.
+    /// Number of hooks that have appeared since the start.
     times: u64,
-    /// State of each port that has yielded.
+    /// Yield state of each port that has yielded.
     holds: HashMap<String, Hold>,
     /// Hooks because of which ports yield, by port.
     because: HashMap<String, Vec<String>>,
-    /// Events since they were taken last.
+    /// Events since the last call of `take_events`.
     events: Vec<EventKind>,
 }
 
 /// Yields of a port, for `show` and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::runtime) struct Yielding {
-    /// Time for which its packets have been left to the kernel; `None` while it takes them.
+    /// Length of the current yield; `None` without one.
     pub(in crate::runtime) since: Option<Nanos>,
-    /// Hooks because of which it yields, each with its effect.
+    /// Hooks because of which the port yields, each with its effect.
     pub(in crate::runtime) hooks: Vec<String>,
-    /// Yields so far.
+    /// Number of yields.
     pub(in crate::runtime) times: u64,
-    /// Time of all of them.
+    /// Total time of all yields.
     pub(in crate::runtime) total: Nanos,
 }
 
@@ -97,7 +97,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, for other threads: it is held for moments only, unless its holder was lost.
+    /// Locks the state; `None` if a lost thread holds the lock.
     fn state_soon(&self) -> Option<MutexGuard<'_, State>> {
         for _ in 0..LOCK.as_millis() {
             match self.state.try_lock() {
@@ -115,12 +115,12 @@ impl Shared {
 }
 
 fn raise(event: &OwnedFd) {
-    // A counter that is full is raised as well.
+    // Fails only when the counter is full, and then the event is pending.
     let _: Result<usize, rustix::io::Errno> = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 impl Watch {
-    /// Logs the hooks found at the start, and watches from then on.
+    /// Logs the hooks found at the start, and begins to watch.
     pub(in crate::runtime) fn start(
         threads: &Threads,
         clock: Clock,
@@ -143,14 +143,14 @@ impl Watch {
             return Ok(());
         }
         announce(&found);
-        // The first look tells of obstacles.
+        // The first check reports the obstacles.
         let known = Inspection { obstacles: Vec::new(), each_packet: Vec::new(), ..found };
         let state = State { ports: ports.clone(), known, ..State::default() };
         self.running = Some(Running::start(threads, (clock, &self.yields), ports, state)?);
         Ok(())
     }
 
-    /// The configuration has changed: these are the ports, and this was found about those that are new.
+    /// Replaces the ports after a reload; `found` has the findings about new ports.
     pub(in crate::runtime) fn follow(
         &mut self,
         threads: &Threads,
@@ -168,7 +168,7 @@ impl Watch {
         running.replace(ports, found.bypassed);
     }
 
-    /// A port was opened again, maybe in another mode: these are the ports.
+    /// Updates the ports after one was opened again, maybe in another mode.
     pub(in crate::runtime) fn renew(&mut self, ports: impl FnOnce() -> Vec<Port>) {
         let Some(running) = &mut self.running else { return };
         let ports = ports();
@@ -177,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// Takes over the ports that are open, and the interfaces by which routes are the router's business.
+    /// Replaces the ports that can yield, and the interfaces whose routes the router uses.
     pub(in crate::runtime) fn set_yielding(
         &mut self,
         ports: Vec<YieldingPort>,
@@ -202,12 +202,13 @@ impl Watch {
         running.shared.wake();
     }
 
-    /// Generation of the last notice, to be asked for before routes are read.
+    /// Generation of the last notice; read it before reading routes.
     pub(in crate::runtime) fn generation(&self) -> u64 {
         self.yields.generation()
     }
 
-    /// All routes are known that the kernel had told of at `generation`. Answers the time until this is to be called again.
+    /// Reports that all routes up to `generation` are known. Returns the time until the next call; `None` if
+    /// none is needed.
     pub(in crate::runtime) fn routes_handled(&mut self, generation: u64, now: Nanos) -> Option<Nanos> {
         let words = self.yields.words();
         let waits = |port: &&YieldingPort| port.word.has(YieldCause::Route);
@@ -224,8 +225,8 @@ impl Watch {
         ends.any(|has_ended| !has_ended).then_some(SETTLE)
     }
 
-    /// Starts another thread in place of one that was lost; it reads everything again. Until then, packets are left to the kernel
-    /// where it can forward them.
+    /// Restarts the watch after one of its threads was lost. Until then, ports yield where the kernel can
+    /// forward their packets.
     pub(in crate::runtime) fn repair(&mut self, now: Nanos) {
         let is_due = |running: &mut Running| running.is_lost() && running.not_before <= now;
         let Some(lost) = self.running.take_if(is_due) else { return };
@@ -245,7 +246,7 @@ impl Watch {
         }
     }
 
-    /// Hooks that `port` goes round, and whether each has appeared while the gateway runs.
+    /// Hooks that `port` bypasses, and whether each has appeared while the gateway runs.
     pub fn of(&self, port: &str) -> Vec<(Bypassed, bool)> {
         let Some(state) = self.state() else { return Vec::new() };
         if state.is_held(port) {
@@ -260,7 +261,7 @@ impl Watch {
         self.state().map(|state| state.known.obstacles.clone()).unwrap_or_default()
     }
 
-    /// Rules that look at each packet from one port to another one.
+    /// Rules that inspect each packet between two ports.
     pub(in crate::runtime) fn each_packet(&self) -> Vec<EachPacket> {
         self.state().map(|state| state.known.each_packet.clone()).unwrap_or_default()
     }
@@ -285,12 +286,12 @@ impl Watch {
         found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
     }
 
-    /// Hooks that have appeared so far, as far as that is known.
+    /// Number of hooks that have appeared; 0 if the state cannot be locked.
     pub(in crate::runtime) fn appeared(&self) -> u64 {
         self.state().map_or(0, |state| state.times)
     }
 
-    /// Ports whose packets are to be dropped, because a hook has appeared; `None` while that is not known.
+    /// Ports whose packets must be dropped because a hook has appeared; `None` if the state cannot be locked.
     pub(in crate::runtime) fn stopped(&self) -> Option<Vec<String>> {
         let state = self.state()?;
         let is_stopped =
@@ -298,7 +299,7 @@ impl Watch {
         Some(state.ports.iter().filter(is_stopped).map(|port| port.name.clone()).collect())
     }
 
-    /// Takes the events since the last time.
+    /// Takes the events since the last call.
     pub(in crate::runtime) fn take_events(&self) -> Vec<EventKind> {
         self.state().map(|mut state| std::mem::take(&mut state.events)).unwrap_or_default()
     }
@@ -313,7 +314,7 @@ impl State {
         self.holds.get(port).is_some_and(|hold| hold.since.is_some())
     }
 
-    /// Hooks that have appeared and that the port goes round, although the file does not say so.
+    /// Hooks that have appeared and that the port bypasses without acknowledgement in the file.
     fn passed_by<'a>(&'a self, port: &'a Port) -> impl Iterator<Item = &'a Bypassed> {
         let passes = port.answer != Answer::Bypass && !self.is_held(&port.name);
         self.appeared.iter().filter(move |bypassed| passes && bypassed.port == port.name)
@@ -333,7 +334,7 @@ impl Running {
         let (wake, end) = (event()?, event()?);
         let state = Mutex::new(state);
         let shared = Arc::new(Shared { state, yields: Arc::clone(yields), clock, wake, renewed, end });
-        // Before the first look, so that nothing comes between them unnoticed.
+        // Started before the first check, so that no change in between is missed.
         let listeners = match start(threads, &shared, &cpus) {
             Ok(listeners) => listeners,
             Err(error) => {
@@ -349,10 +350,10 @@ impl Running {
         Ok(Self { shared, threads, thread: Some(thread), listeners, ports, not_before: Nanos(0) })
     }
 
-    /// Replaces the ports, adds hooks that are known to be bypassed, and has everything read again.
+    /// Replaces the ports, adds hooks that are known to be bypassed, and starts a new check.
     fn replace(&mut self, ports: Vec<Port>, bypassed: Vec<Bypassed>) {
         self.ports.clone_from(&ports);
-        // The successor of a thread that was lost with the lock gets the ports above.
+        // If a lost thread holds the lock, its successor starts with these ports.
         let Some(mut state) = self.shared.state_soon() else { return };
         state.ports = ports;
         let known = &mut state.known.bypassed;
@@ -371,7 +372,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         raise(&self.shared.end);
-        // A thread that was lost is in the log.
+        // A lost thread is in the log.
         let threads = self.thread.take().into_iter();
         for thread in threads.chain(self.listeners.drain(..)) {
             let _: Option<()> = thread.join();
@@ -382,7 +383,7 @@ impl Drop for Running {
 fn watch(shared: &Shared) {
     let mut pause = Nanos(0);
     while wait(&[&shared.end, &shared.wake], pause) != Some(0) {
-        // Emptied first: a notice that comes from here on is heard the next time.
+        // Cleared first, so that a later notice is seen next time.
         let _: Result<usize, rustix::io::Errno> = rustix::io::read(&shared.wake, &mut [0; 8]);
         let begun = shared.clock.now();
         let due = look(shared);
@@ -394,23 +395,23 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// Waits until one of these is readable, and answers which, or until `pause` is over.
+/// Waits until an event is readable, and returns its index, or `None` after `pause`.
 fn wait(events: &[&OwnedFd], pause: Nanos) -> Option<usize> {
     let mut files = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect::<Vec<_>>();
     let timeout = Timespec {
         tv_sec: i64::try_from(pause.0 / Nanos::SECOND.0).unwrap_or(1),
         tv_nsec: i64::try_from(pause.0 % Nanos::SECOND.0).unwrap_or(0),
     };
-    // An interrupted wait ends early.
+    // EINTR ends the wait early.
     let _: Result<usize, rustix::io::Errno> = poll(&mut files, Some(&timeout));
     files.iter().position(|file| !file.revents().is_empty())
 }
 
-/// Reads all hooks again, logs changes, and has ports yield or take their packets again. Answers the time until the next
-/// look, if one is due by time alone.
+/// Reads all hooks, logs changes, and updates which ports yield. Returns the time until the next check, if
+/// one is needed without a notice.
 fn look(shared: &Shared) -> Option<Nanos> {
     let ports = shared.state().ports.clone();
-    // Read before the hooks are: a notice that comes meanwhile has a later one.
+    // Read before the hooks, so that a later notice has a later generation.
     let (generation, hooks_heard) = (shared.yields.generation(), shared.yields.hooks());
     let found = hooks::inspect(&ports);
     let now = shared.clock.now();
@@ -433,7 +434,7 @@ fn look(shared: &Shared) -> Option<Nanos> {
     decide(&mut state, &shared.yields, (&answers, generation), now)
 }
 
-/// Has ports yield or take their packets again.
+/// Updates which ports yield.
 fn decide(
     state: &mut State,
     yields: &Yields,
@@ -454,7 +455,7 @@ fn decide(
         };
         due = due.into_iter().chain(hold.due(now)).min();
         if !texts.is_empty() {
-            // A hook that has gone is named until the port takes its packets again.
+            // A hook that has gone is listed until the yield ends.
             state.because.insert(port.name.clone(), texts.clone());
         }
         if hold.since.is_some() {
@@ -462,7 +463,7 @@ fn decide(
         } else {
             is_late |= !of.take_back(turn, generation);
         }
-        // A port about whose packets the kernel decides takes nothing back.
+        // A port with `decide = "kernel"` does not take packets back.
         let is_told = answer != Answer::Decided;
         state.events.extend(is_told.then(|| event(&port.name, turn, texts)).flatten());
     }
@@ -470,7 +471,7 @@ fn decide(
 }
 
 impl State {
-    /// Takes over what was found, and logs changes.
+    /// Stores the findings, and logs changes.
     fn note(&mut self, found: Inspection, answers: &Answers<'_>) {
         let has = |list: &[Bypassed], one: &Bypassed| list.contains(one);
         let new = found.bypassed.iter().filter(|one| !has(&self.known.bypassed, one));

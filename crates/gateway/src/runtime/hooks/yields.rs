@@ -1,13 +1,13 @@
-//! Ports whose packets can be left to the kernel, as the control thread and the two threads that watch the kernel share
-//! them.
+//! Ports that can yield (leave their packets to the kernel), shared by the control thread and the two threads that watch
+//! the kernel.
 //!
 //! ```text
-//! kernel-notices: a notice ──▶ generation + 1 ──▶ the words of all ports are set ──▶ kernel-hooks is woken
-//! kernel-hooks:   reads the generation, then all hooks; no hook at a port ──▶ ends the cause "hook", of that generation
-//! control thread: reads the generation, then all routes; all known ──▶ ends the cause "route", of that generation
+//! kernel-notices: a notice ──▶ generation + 1 ──▶ sets the yield words of all ports ──▶ wakes kernel-hooks
+//! kernel-hooks:   reads the generation, then all hooks; no hook at a port ──▶ clears cause "hook" up to that generation
+//! control thread: reads the generation, then all routes; all known ──▶ clears cause "route" up to that generation
 //! ```
 //!
-//! A notice that comes while others read has a later generation, so what they end is not what it has set.
+//! A notice that arrives while a thread reads has a later generation, so the thread does not clear that notice's cause.
 
 use super::hold::Turn;
 use crate::kernel::hooks::Noticed;
@@ -19,20 +19,20 @@ use polder_devices::skb::connections::ConnectionTable;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A router's port that is open.
+/// An open router port.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct YieldingPort {
-    /// Its name.
+    /// Name of the port.
     pub(in crate::runtime) name: String,
-    /// Word that its program reads.
+    /// Yield word that the port's program reads.
     pub(in crate::runtime) word: Arc<YieldWord>,
-    /// Flows that its program carries.
+    /// Flows that the port's program carries.
     pub(in crate::runtime) flows: Option<Arc<FlowTable>>,
-    /// Families that the kernel would forward in its place: bits of IPv4 and IPv6.
+    /// Address families that the kernel would forward: bit 0 is IPv4, bit 1 IPv6.
     families: Arc<AtomicU8>,
 }
 
-/// Ports, and the interfaces by which routes are the router's business.
+/// Ports that can yield, and the interfaces whose routes the router uses.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     pub(super) ports: Vec<YieldingPort>,
@@ -41,43 +41,44 @@ pub(super) struct Words {
     pub(super) connections: Option<Arc<ConnectionTable>>,
 }
 
-/// The same, shared.
+/// The yield words, shared by the threads.
 #[derive(Debug, Default)]
 pub(super) struct Yields {
     words: Mutex<Arc<Words>>,
     generation: AtomicU64,
-    /// Notices of hooks so far.
+    /// Number of hook notices.
     hooks: AtomicU64,
-    /// One more than the number of notices of hooks at the last look that found no obstacle to connections; 0 if it found some.
+    /// Number of hook notices plus 1 at the last check without an obstacle to connections; 0 after a check
+    /// with one.
     clear: AtomicU64,
 }
 
 impl YieldingPort {
-    /// A port that the kernel forwards nothing for, as far as is known.
+    /// A port for which the kernel forwards nothing yet.
     pub(in crate::runtime) fn new(name: String, word: Arc<YieldWord>, flows: Option<Arc<FlowTable>>) -> Self {
         Self { name, word, flows, families: Arc::default() }
     }
 
-    /// Families that the kernel would forward in its place.
+    /// Families that the kernel would forward in the port's place.
     fn families(&self) -> Families {
-        // Relaxed: a look that orders nothing; a change is followed by another one.
+        // Relaxed: nothing depends on the order; a new notice follows each change.
         let bits = self.families.load(Ordering::Relaxed);
         Families { v4: bits & 1 != 0, v6: bits & 2 != 0 }
     }
 
-    /// Takes over the families that the kernel forwards.
+    /// Sets the families that the kernel forwards.
     pub(super) fn set_families(&self, families: Families) {
         // Relaxed: see `families`.
         self.families.store(u8::from(families.v4) | u8::from(families.v6) << 1, Ordering::Relaxed);
     }
 
-    /// Leaves its packets to the kernel.
+    /// Makes the port yield.
     pub(super) fn leave(&self, cause: YieldCause, generation: u64) {
         self.word.leave(cause, self.families(), generation);
     }
 
-    /// Takes its packets again, unless a notice behind `generation` has come: then answers false. At the end of a yield, flows
-    /// that were carried before it are decided anew.
+    /// Ends the yield for hooks; returns false if a notice after `generation` prevents that. At the end of a
+    /// yield, flows that were carried before are decided again.
     pub(super) fn take_back(&self, turn: Turn, generation: u64) -> bool {
         match (turn, &self.flows) {
             (Turn::Ends(_), Some(flows)) => flows.count_move(),
@@ -88,7 +89,7 @@ impl YieldingPort {
 }
 
 impl Words {
-    /// True if routes by the interface of that number are the router's business.
+    /// True if the router uses routes by this interface.
     pub(super) fn is_port(&self, interface: u32) -> bool {
         self.interfaces.contains(&interface)
     }
@@ -110,26 +111,26 @@ impl Words {
 }
 
 impl Yields {
-    /// Number of notices of hooks, to be asked for before hooks are read.
+    /// Number of hook notices; read it before reading hooks.
     pub(super) fn hooks(&self) -> u64 {
         // Acquire: as for `generation`.
         self.hooks.load(Ordering::Acquire)
     }
 
-    /// Hooks were read behind notice `hooks`: connections may be carried, unless there is an obstacle.
+    /// Records that hooks up to notice `hooks` were read, and whether they permit carrying connections.
     pub(super) fn set_clear(&self, hooks: u64, is_clear: bool) {
-        // Release: pairs with the load below.
+        // Release: pairs with the load in `is_clear`.
         self.clear.store(if is_clear { hooks + 1 } else { 0 }, Ordering::Release);
     }
 
-    /// True if all hooks that the kernel has told of are read, and are no obstacle to connections.
+    /// True if all announced hooks were read and permit carrying connections.
     pub(super) fn is_clear(&self) -> bool {
         self.clear.load(Ordering::Acquire) == self.hooks() + 1
     }
 
     /// Generation of the last notice.
     pub(super) fn generation(&self) -> u64 {
-        // Acquire: what is read of the kernel from here on is no older than this notice.
+        // Acquire: kernel state that is read afterwards is no older than this notice.
         self.generation.load(Ordering::Acquire)
     }
 
@@ -138,27 +139,28 @@ impl Yields {
         Arc::clone(&self.lock())
     }
 
-    /// Brings the ports that a caller knows up to date, unless that takes a wait.
+    /// Updates the caller's copy of the ports, unless the lock is held.
     pub(super) fn refresh(&self, known: &mut Arc<Words>) {
         if let Ok(words) = self.words.try_lock() {
             known.clone_from(&words);
         }
     }
 
-    /// Leaves the packets of all ports to the kernel, as far as it forwards them. `known` are the ports as the caller has seen
-    /// them last; nothing is waited for.
+    /// Makes all ports yield, as far as the kernel forwards their packets. `known` is the caller's copy of
+    /// the ports; the call never waits.
     pub(super) fn notice(&self, noticed: Noticed, known: &mut Arc<Words>) {
         if noticed.hook {
             // AcqRel: as below.
             self.hooks.fetch_add(1, Ordering::AcqRel);
         }
-        // AcqRel: pairs with `generation`, and with the look of `replace` behind its change.
+        // AcqRel: pairs with `generation`, and with the second read in `replace`.
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.refresh(known);
         known.set(noticed, generation);
     }
 
-    /// Replaces the ports. Those for which `is_held` stay left to the kernel, and so do all if a notice comes meanwhile.
+    /// Replaces the ports. Ports for which `is_held` returns true keep yielding; all yield if a notice
+    /// arrives meanwhile.
     pub(super) fn replace(&self, new: Words, is_held: impl Fn(&str) -> bool) {
         let before = self.generation();
         let mut words = self.lock();

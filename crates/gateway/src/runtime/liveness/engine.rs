@@ -1,7 +1,7 @@
-//! All sessions with their sockets, and one round of work.
+//! BFD sessions with their sockets, and one round of work.
 //!
-//! A round takes what has arrived before it looks whether anything is missed: a thread that had no core for a while
-//! does not take its own absence for a dead tunnel.
+//! A round reads received packets before it checks for time-outs, so that a delayed thread does not take its
+//! own delay for a dead tunnel.
 
 use super::handed::{Counts, HandedSession};
 use super::keepalives::{KeepaliveStatus, Keepalives, RETRY};
@@ -19,51 +19,52 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
-/// Datagrams of one socket that a round takes.
+/// Maximum number of datagrams read from one socket in a round.
 const AT_ONCE: usize = 256;
-/// Time for which a session that begins may be silent before its tunnels are taken to be dead.
+/// Time for which a new session's tunnels are used before the remote end answers.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
-/// Packets by which the other end is told that a session ends.
+/// Number of packets that tell the remote end that a session ends.
 const FAREWELLS: usize = 3;
 
 /// Sessions and sockets.
 pub(super) struct Engine {
     sessions: HashMap<SessionKey, Entry>,
-    /// Keys by our discriminator.
+    /// Session keys by local discriminator.
     discriminators: HashMap<u32, SessionKey>,
     receivers: HashMap<Place, Listening>,
     keepalives: Keepalives,
-    /// Sessions of another process that are not begun.
+    /// Sessions of the predecessor process that have not been resumed.
     before: HashMap<SessionKey, HandedSession>,
     random: Random,
     ending: Option<Ending>,
     has_changed: bool,
 }
 
-/// End of all sessions.
+/// Way of ending all sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The other ends hear that this one is down.
+    /// The remote ends are told that this one is down.
     Told,
-    /// The other ends hear nothing.
+    /// The remote ends are told nothing.
     Silent,
 }
 
 struct Entry {
     session: Session,
     accepts: Accepts,
-    /// Authentication of its packets, if they have any; without a key nothing is sent, and nothing accepted.
+    /// Authentication of its packets, if configured; without a valid key nothing is sent and nothing
+    /// accepted.
     authentication: Option<Authentication>,
     begun: Nanos,
     sender: Option<UdpSocket>,
-    /// Port that its packets came from before.
+    /// Source port in the predecessor process.
     source: Option<u16>,
     retry_at: Nanos,
     trouble: Option<String>,
-    /// Reason why it has no key, although it should.
+    /// Reason why the configured key is missing.
     unkeyed: Option<String>,
     counts: Counts,
-    /// Sequence numbers that another process was at.
+    /// Sequence numbers of the predecessor process.
     numbers: Option<SequenceNumbers>,
 }
 
@@ -72,34 +73,34 @@ struct Listening {
     retry_at: Nanos,
 }
 
-/// A session as others see it.
+/// Status of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// State of this end.
+    /// State of the local end.
     pub state: State,
-    /// Reason of its last change.
+    /// Diagnostic of the last local change.
     pub diagnostic: Diagnostic,
-    /// State of the other end, as that says.
+    /// State of the remote end, as last received.
     pub remote_state: State,
-    /// Its reason.
+    /// Diagnostic of the remote end.
     pub remote_diagnostic: Diagnostic,
-    /// Our discriminator, and that of the other end.
+    /// Local and remote discriminator.
     pub discriminators: (u32, u32),
     /// Time of the last change.
     pub changed_at: Nanos,
-    /// Time at which a packet was last accepted.
+    /// Time of the last accepted packet; `None` if there was none.
     pub heard_at: Option<Nanos>,
-    /// Silence after which the other end is taken to be gone.
+    /// Silence after which the remote end counts as down.
     pub detection_time: Option<Nanos>,
-    /// Reason why it cannot work.
+    /// Reason why the session cannot work.
     pub trouble: Option<String>,
-    /// Packets.
+    /// Packet counts.
     pub counts: Counts,
-    /// True if its tunnels are to be used.
+    /// True if its tunnels may be used.
     pub carries: bool,
 }
 
-/// Outcome of a round.
+/// Result of a round.
 pub(super) struct Round {
     /// True if a session has changed.
     pub(super) has_changed: bool,
@@ -107,7 +108,7 @@ pub(super) struct Round {
     pub(super) is_last: bool,
     /// Time of the next work.
     pub(super) next: Option<Nanos>,
-    /// Sockets to wait for.
+    /// Sockets to poll.
     pub(super) receivers: Vec<Arc<Receiver>>,
 }
 
@@ -125,8 +126,8 @@ impl Engine {
         }
     }
 
-    /// Keeps these sessions and no others. The other end of one that goes while there is a tunnel between these ends
-    /// hears that it is switched off, and of others that it is down.
+    /// Replaces the sessions. The remote end of a removed session is told AdminDown if a tunnel remains
+    /// between the same addresses, otherwise Down.
     pub(super) fn set(
         &mut self,
         wanted: &HashMap<SessionKey, Wanted>,
@@ -170,7 +171,7 @@ impl Engine {
         self.has_changed = true;
     }
 
-    /// Keeps the keepalives that tunnels ask for, and no others.
+    /// Replaces the keepalives.
     pub(super) fn set_keepalives(
         &mut self,
         configuration: &Configuration,
@@ -181,27 +182,27 @@ impl Engine {
         self.has_changed = true;
     }
 
-    /// Keepalives of the tunnel with this number.
+    /// Keepalive status of a tunnel.
     pub(super) fn keepalive(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
         self.keepalives.status(tunnel)
     }
 
-    /// Ends all sessions with the next round.
+    /// Ends all sessions in the next round.
     pub(super) fn end(&mut self, ending: Ending) {
         self.ending = Some(ending);
     }
 
-    /// All sessions, for another process.
+    /// All sessions, for a successor process.
     pub(super) fn handed(&self) -> Vec<HandedSession> {
         self.sessions.iter().map(|(key, entry)| entry.handed(*key)).collect()
     }
 
-    /// Takes sessions that the next [`set`](Self::set) begins with.
+    /// Stores a predecessor's sessions for the next [`set`](Self::set).
     pub(super) fn go_on_with(&mut self, sessions: &[HandedSession]) {
         self.before = sessions.iter().map(|session| (session.key, session.clone())).collect();
     }
 
-    /// Takes what has arrived, notices what is missed, sends what is due.
+    /// Reads received packets, checks for time-outs, and sends due packets.
     pub(super) fn round(&mut self, now: Nanos) -> Round {
         if let Some(ending) = self.ending {
             if ending == Ending::Told {
@@ -239,7 +240,7 @@ impl Engine {
         Round { has_changed: std::mem::take(&mut self.has_changed), is_last: false, next, receivers }
     }
 
-    /// The session with these ends.
+    /// Status of a session.
     pub(super) fn status(&self, key: &SessionKey, now: Nanos) -> Option<SessionStatus> {
         let entry = self.sessions.get(key)?;
         let session = &entry.session;
@@ -278,8 +279,8 @@ impl Engine {
         }
     }
 
-    /// Takes a datagram. One with a discriminator of ours is for that session, if it comes from its other end; one
-    /// without is for the session of its addresses (RFC 5881, 3; RFC 5883, 4).
+    /// Handles a datagram. One with a local discriminator belongs to that session, if it comes from its
+    /// remote address; one without belongs to the session of its addresses (RFC 5881, 3; RFC 5883, 4).
     fn take(&mut self, place: Place, datagram: &Datagram, now: Nanos) {
         let packet = Packet::read(&datagram.octets[..datagram.length]);
         let of_ends = |key: &&SessionKey| key.place() == place && key.remote == datagram.from;
@@ -299,7 +300,7 @@ impl Engine {
         self.has_changed |= entry.take(packet.ok(), datagram, now);
     }
 
-    /// A discriminator that nobody can guess, and no session has.
+    /// A random discriminator that no session has.
     fn draw_discriminator(&mut self) -> u32 {
         loop {
             let [a, b, c, d, ..] = self.random.draw().to_le_bytes();
@@ -332,7 +333,7 @@ impl Entry {
         }
     }
 
-    /// The session of another process.
+    /// Resumes a session of the predecessor process.
     fn resumed(before: &HandedSession, session: Session, accepts: &Accepts) -> Self {
         let &HandedSession { source, begun, counts, .. } = before;
         let source = Some(source).filter(|source| *source != 0);
@@ -348,7 +349,7 @@ impl Entry {
         HandedSession { key, session, source, begun: self.begun.0, counts, numbers }
     }
 
-    /// Takes keys over, or their end. Sequence numbers go on; those that begin do so at a number that nobody can guess.
+    /// Sets or removes the keys. Sequence numbers continue; new ones begin at a random number.
     fn take_keys(&mut self, keys: Option<&WantedKeys>, random: u64, now: Nanos) {
         let Some(WantedKeys { form, keys }) = keys else {
             (self.authentication, self.unkeyed) = (None, None);
@@ -366,12 +367,13 @@ impl Entry {
         self.authentication = Some(Authentication::new(*form, keys.to_vec(), numbers, until));
     }
 
-    /// Time until which the other end's sequence number is known: twice the detection time (RFC 5880, 6.8.1).
+    /// Time until which the remote end's sequence number stays valid: twice the detection time (RFC 5880,
+    /// 6.8.1).
     fn known_until(&self, now: Nanos) -> Nanos {
         now + Nanos(2 * self.session.detection_time().unwrap_or_default().0)
     }
 
-    /// Takes a packet of the other end's address. Returns true if the state of the session has changed.
+    /// Handles a packet from the remote address. Returns true if the session's state changed.
     fn take(&mut self, packet: Option<Packet>, datagram: &Datagram, now: Nanos) -> bool {
         let Some(packet) = packet else {
             self.counts.refused += 1;
@@ -396,11 +398,12 @@ impl Entry {
         has_changed
     }
 
-    /// Notices silence and sends what is due. Returns true if its state, or the use of its tunnels, has changed.
+    /// Checks for a time-out and sends due packets. Returns true if the state, or the use of the tunnels,
+    /// changed.
     fn work(&mut self, key: &SessionKey, now: Nanos, random: &mut Random) -> bool {
         let mut has_changed = self.session.expire(now);
         if !self.session.has_been_up() && now.since(self.begun) >= PATIENCE && self.begun != Nanos(0) {
-            // From here on silence counts.
+            // From here on a silent session's tunnels are not used.
             (self.begun, has_changed) = (Nanos(0), true);
         }
         if self.sender.is_none() && now >= self.retry_at {
@@ -440,12 +443,12 @@ impl Entry {
         };
         match sent {
             Ok(_) => (self.counts.sent, self.trouble) = (self.counts.sent + 1, None),
-            // Nothing listens at the other end, or nothing leads there: its silence says the rest.
+            // ICMP errors of an unreachable remote end; the detection time decides.
             Err(error) => self.trouble = Some(format!("cannot send: {error}")),
         }
     }
 
-    /// Tells the other end that this one is in `state` from here on.
+    /// Tells the remote end that the local state is now `state`.
     fn say_farewell(&mut self, state: State, now: Nanos) {
         self.session.disable(now);
         let Some(packet) = self.session.transmit(now, 0).map(|packet| Packet { state, ..packet }) else {
@@ -454,7 +457,7 @@ impl Entry {
         (0..FAREWELLS).for_each(|_| self.send(&packet));
     }
 
-    /// True if its tunnels are to be used. An end that was switched off is no dead tunnel (RFC 5882, 3.2).
+    /// True if its tunnels may be used. An AdminDown remote end does not mean a dead tunnel (RFC 5882, 3.2).
     fn carries(&self, now: Nanos) -> bool {
         let is_waited_for =
             !self.session.has_been_up() && self.begun != Nanos(0) && now.since(self.begun) < PATIENCE;
@@ -463,7 +466,7 @@ impl Entry {
     }
 }
 
-/// Numbers that nobody outside can guess: a hash with a secret key of a counter.
+/// Unpredictable numbers: a keyed hash of a counter.
 struct Random {
     state: RandomState,
     count: u64,

@@ -1,10 +1,10 @@
-//! A session on its way to another process, which goes on with it.
+//! A BFD session's state for a successor process.
 
 use super::wanted::SessionKey;
 use crate::bfd::{Handed, SequenceNumbers};
 use serde::{Deserialize, Serialize};
 
-/// Packets of one session.
+/// Packet counts of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -12,38 +12,38 @@ pub struct Counts {
     pub sent: u64,
     /// Packets accepted.
     pub received: u64,
-    /// Packets that came over more hops than they may.
+    /// Packets rejected because of a low TTL: they crossed too many routers.
     pub far: u64,
-    /// TTL of the last of those.
+    /// TTL of the last packet with a low TTL.
     pub far_ttl: u8,
-    /// Packets that came in by another interface than that of the tunnel's port.
+    /// Packets rejected because they arrived by another interface than the tunnel port's.
     pub elsewhere: u64,
-    /// Packets whose authentication failed, or that have one and should not, or the other way round.
+    /// Packets rejected because of wrong, missing or unexpected authentication.
     pub not_authentic: u64,
-    /// Packets that were no control packets of the session.
+    /// Packets rejected because they were no valid control packets of the session.
     pub refused: u64,
 }
 
-/// A session that another process goes on with.
+/// State of a session that a successor process resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedSession {
-    /// Its ends.
+    /// Addresses of the session.
     pub(super) key: SessionKey,
-    /// Its state.
+    /// Protocol state.
     pub(super) session: Handed,
-    /// Port that its packets come from; 0 if none could be sent.
+    /// Source port of its packets; 0 if no packet could be sent.
     pub(super) source: u16,
-    /// Time at which it began, in nanoseconds; 0 if its silence counts.
+    /// Start time in nanoseconds; 0 once the tunnels of a silent session are not used.
     pub(super) begun: u64,
-    /// Its packets.
+    /// Packet counts.
     pub(super) counts: Counts,
-    /// Its sequence numbers, if its packets are authenticated.
+    /// Sequence numbers, if its packets are authenticated.
     #[serde(default)]
     pub(super) numbers: Option<SequenceNumbers>,
 }
 
 impl HandedSession {
-    /// Discriminator of this end.
+    /// Local discriminator.
     pub(super) fn discriminator(&self) -> u32 {
         self.session.remote.your_discriminator
     }

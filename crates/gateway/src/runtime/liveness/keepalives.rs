@@ -1,4 +1,4 @@
-//! Tunnels with keepalives: sockets that send, and looks for answers, whose time the packet path notes.
+//! Keepalives of tunnels: sockets that send them, and checks for answers, whose arrival time workers record.
 
 use super::probe::{NoKeepalive, keepalive};
 use crate::config::model::{Configuration, Tunnel};
@@ -18,14 +18,14 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Time after which a socket that could not be opened is tried again.
+/// Retry interval after a socket could not be opened.
 pub(super) const RETRY: Nanos = Nanos::SECOND;
 
 /// Class selector 6, network control (RFC 2474).
 const CONTROL_CLASS: u8 = 0xc0;
-/// TTL of a keepalive where that of the tunnel is the one of packets inside.
+/// TTL of a keepalive if the tunnel copies the inner packet's TTL.
 const USUAL_TTL: u8 = 64;
-/// Room for packets that a raw socket of GRE is given and nobody reads: the least that the kernel has.
+/// Receive buffer of a GRE raw socket, which is never read: the kernel's minimum.
 const UNREAD_BYTES: usize = 0;
 
 /// All tunnels with keepalives.
@@ -35,7 +35,7 @@ pub(super) struct Keepalives(HashMap<PortId, Entry>);
 struct Entry {
     tunnel: Tunnel,
     watch: Watch,
-    /// Has the time of the last answer.
+    /// Records the time of the last answer.
     state: Arc<TunnelState>,
     bytes: Result<Vec<u8>, NoKeepalive>,
     socket: Option<OwnedFd>,
@@ -44,32 +44,32 @@ struct Entry {
     sent: u64,
 }
 
-/// Keepalives of a tunnel as others see them.
+/// Status of a tunnel's keepalives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepaliveStatus {
-    /// State of the other end.
+    /// State of the remote end.
     pub state: State,
-    /// Time of its last change.
+    /// Time of the last change of the state.
     pub changed_at: Nanos,
     /// Time of the last answer.
     pub heard_at: Option<Nanos>,
-    /// Keepalives in a row that were not answered.
+    /// Number of consecutive unanswered keepalives.
     pub unanswered: u8,
-    /// Keepalives sent.
+    /// Number of sent keepalives.
     pub sent: u64,
-    /// Reason why none can be sent.
+    /// Reason why keepalives cannot be sent.
     pub trouble: Option<String>,
 }
 
 impl KeepaliveStatus {
-    /// True if the tunnel is to be used.
+    /// True if the tunnel may be used.
     pub fn carries(&self) -> bool {
         self.state != State::Down
     }
 }
 
 impl Keepalives {
-    /// Keeps those that tunnels ask for, and no others. One whose tunnel has other ends, numbers or addresses begins anew.
+    /// Replaces the keepalives. A tunnel whose addresses, key or VNI changed starts again.
     pub(super) fn set(
         &mut self,
         configuration: &Configuration,
@@ -103,7 +103,8 @@ impl Keepalives {
         }
     }
 
-    /// Looks for answers and sends what is due. Returns true if a state has changed, and the time of the next work.
+    /// Checks for answers and sends due keepalives. Returns whether a state changed, and the time of the next
+    /// work.
     pub(super) fn round(&mut self, now: Nanos) -> (bool, Option<Nanos>) {
         let mut has_changed = false;
         for entry in self.0.values_mut() {
@@ -112,7 +113,7 @@ impl Keepalives {
         (has_changed, self.0.values().map(|entry| entry.watch.next_deadline(now)).min())
     }
 
-    /// Keepalives of the tunnel with this number.
+    /// Keepalive status of a tunnel.
     pub(super) fn status(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
         let Entry { watch, trouble, sent, .. } = self.0.get(&tunnel)?;
         Some(KeepaliveStatus {
@@ -127,7 +128,7 @@ impl Keepalives {
 }
 
 impl Entry {
-    /// True if it may go on for that tunnel.
+    /// True if the state can be kept for a tunnel.
     fn is_for(&self, tunnel: &Tunnel, bytes: &Result<Vec<u8>, NoKeepalive>) -> bool {
         let Tunnel { name, local, remote, vxlan, ttl, .. } = &self.tunnel;
         let is_same = (name, local, remote) == (&tunnel.name, &tunnel.local, &tunnel.remote);
@@ -158,13 +159,13 @@ impl Entry {
         let port = self.tunnel.carrier().port().unwrap_or(0);
         match sendto(socket, bytes, SendFlags::DONTWAIT, &SocketAddr::new(remote, port)) {
             Ok(_) => (self.sent, self.trouble) = (self.sent + 1, None),
-            // Nothing leads there: silence says the rest.
+            // ICMP errors of an unreachable remote end; missing answers decide.
             Err(error) => self.trouble = Some(format!("cannot send: {error}")),
         }
     }
 }
 
-/// A socket that sends packets of a tunnel as the kernel's own: they go by the kernel's routes, and pass the workers by.
+/// A socket that sends outer packets from the host, by the kernel's routes and without the workers.
 fn open(tunnel: &Tunnel) -> rustix::io::Result<OwnedFd> {
     let family = if tunnel.is_v6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! Keys of BFD in their files: a line for each, with its number and its secret.
+//! BFD keys in files: a line for each key, with its number and its secret.
 
 use crate::bfd::{AuthenticationType, Key};
 use crate::config::model::{Configuration, Tunnel};
@@ -6,20 +6,20 @@ use crate::secret;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::collections::HashSet;
 
-/// Octets of the longest file.
+/// Maximum length of a key file, in bytes.
 const LONGEST: u64 = 16 << 10;
 
-/// Authentication that a session is to have.
+/// Authentication that the configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WantedKeys {
-    /// Its form.
+    /// Type of authentication.
     pub(super) form: AuthenticationType,
-    /// Keys, the one to send with first; or the reason why they could not be read.
+    /// Keys, the sending key first; or the reason why they could not be read.
     pub(super) keys: Result<Vec<Key>, String>,
 }
 
 impl WantedKeys {
-    /// Authentication that a tunnel asks for, if it does.
+    /// Authentication that a tunnel's configuration asks for, if any.
     pub(super) fn of(tunnel: &Tunnel) -> Option<Self> {
         let bfd = tunnel.bfd.as_ref()?;
         let keys = read(bfd.key_file.as_deref()?).map_err(|error| format!("{error:#}"));
@@ -27,17 +27,18 @@ impl WantedKeys {
     }
 }
 
-/// Keys of a tunnel, for a look before the start: their number and the path of their file, or an error; `None` without keys.
+/// Number of keys and path of a tunnel's key file, for checks before the start, or an error; `None` without a
+/// key file.
 pub(in crate::runtime) fn look_at_keys(tunnel: &Tunnel) -> Option<Result<(usize, &str), String>> {
     let path = tunnel.bfd.as_ref()?.key_file.as_deref()?;
     let keys = WantedKeys::of(tunnel)?.keys;
     Some(keys.map(|keys| (keys.len(), path)))
 }
 
-/// Reads the keys of all tunnels, for nothing but to find out whether they can be read.
+/// Checks that the keys of all tunnels can be read.
 ///
 /// # Errors
-/// When a file is not there, or has no keys.
+/// When a file is missing, or has no keys.
 pub fn check_keys(configuration: &Configuration) -> Result<()> {
     for tunnel in &configuration.tunnels {
         if let Some(WantedKeys { keys: Err(why), .. }) = WantedKeys::of(tunnel) {
@@ -54,7 +55,7 @@ fn read(path: &str) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Keys of a text. Empty lines and such as begin with `#` are none.
+/// Parses keys. Empty lines and lines that begin with `#` are ignored.
 fn parse(text: &str) -> Result<Vec<Key>> {
     let (mut keys, mut numbers) = (Vec::new(), HashSet::new());
     for (index, line) in text.lines().enumerate() {
@@ -62,7 +63,7 @@ fn parse(text: &str) -> Result<Vec<Key>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // A secret is in no message.
+        // Messages never contain the secret.
         let place = index + 1;
         let parts = line.split_once(char::is_whitespace);
         let parts = parts.and_then(|(number, secret)| Some((number.parse().ok()?, secret.trim_start())));

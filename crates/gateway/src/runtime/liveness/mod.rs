@@ -1,22 +1,22 @@
-//! BFD between the ends of tunnels, and keepalives: a thread of its own, on sockets of the kernel.
+//! BFD and keepalives of tunnels, on a thread of their own that uses kernel sockets.
 //!
-//! Control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they cost
-//! the packet path nothing, pass by a worker that is overloaded, and wake none. Keepalives leave by sockets of the kernel,
-//! too; their answers are packets of the tunnel, which workers take and note the time of.
+//! BFD control packets are UDP between the tunnels' outer addresses, which the kernel keeps on every underlay. So they do
+//! not load the workers, and are not delayed by an overloaded worker. Keepalives are sent by kernel sockets too; their
+//! answers are packets of the tunnel, and a worker records their time of arrival.
 //!
 //! ```text
 //! engine      sessions, sockets, one round of work; no clock
 //! keys        keys of the sessions, in files
-//! handed      a session for another process
+//! handed      a session for a successor process
 //! wanted      sessions that tunnels ask for
 //! socket      UDP sockets
-//! sys         TTL of what arrives
+//! sys         TTL of received datagrams
 //! keepalives  tunnels with keepalives, and their sockets
-//! probe       octets of a keepalive
+//! probe       bytes of a keepalive
 //! ```
 //!
-//! Tunnels between the same ends share a session. The thread is there while a tunnel has `bfd` or `keepalive`. It tells the control
-//! thread of changes by a descriptor; who wants to know more looks at the sessions under their lock.
+//! Tunnels between the same addresses share a session. The thread runs while a tunnel has `bfd` or `keepalive`. It reports
+//! changes to the control thread by an event descriptor; the state of the sessions is read under their lock.
 
 mod engine;
 mod handed;
@@ -50,15 +50,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wanted::{Accepts, Wanted};
 
-/// The longest time for which the thread sleeps.
+/// Maximum sleep of the thread.
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
-/// Weight of the thread: a late control packet looks like a dead tunnel.
+/// Nice value of the thread: late control packets look like a dead tunnel.
 const NICE: i32 = -15;
 
-/// Numbers of the kernel's interfaces of ports.
+/// Kernel interface indexes of ports.
 pub type Interfaces = HashMap<PortId, u32>;
 
-/// All sessions, and the thread that keeps them.
+/// All sessions and keepalives, with their thread.
 pub struct Liveness {
     shared: Arc<Shared>,
     thread: Option<Thread<()>>,
@@ -66,9 +66,9 @@ pub struct Liveness {
 
 struct Shared {
     engine: Mutex<Engine>,
-    /// Wakes the thread.
+    /// Event that wakes the thread.
     wakeup: OwnedFd,
-    /// Is readable when a session has changed.
+    /// Event that is readable when a session has changed.
     news: Arc<OwnedFd>,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
 }
 
 impl Liveness {
-    /// Without sessions.
+    /// Creates the state without sessions.
     ///
     /// # Errors
     /// When the system has no file descriptor left.
@@ -93,8 +93,8 @@ impl Liveness {
         Ok(Self { shared: Arc::new(shared), thread: None })
     }
 
-    /// Keeps the sessions and keepalives that the tunnels of `configuration` ask for, and no others; `states` are those
-    /// tunnels' by name, `interfaces` those of their ports. Starts the thread with the first.
+    /// Replaces the sessions and keepalives by those of `configuration`; `states` has the tunnels' states by
+    /// name, `interfaces` their ports' interfaces. Starts the thread with the first session.
     ///
     /// # Errors
     /// When the system has no thread left.
@@ -112,7 +112,7 @@ impl Liveness {
             let accepts = Accepts { least_ttl: bfd.least_ttl(), interfaces: Vec::new() };
             let new = || Wanted { settings: bfd.settings(), accepts, keys: WantedKeys::of(tunnel) };
             let known = wanted.entry(key).or_insert_with(new);
-            // A port that the kernel does not have, or that was never open, has none.
+            // A port without a kernel interface, or that was never open, has no index.
             let interface = interfaces.get(&tunnel.port).filter(|_| !bfd.is_multihop());
             known.accepts.interfaces.extend(interface);
         }
@@ -133,44 +133,44 @@ impl Liveness {
         Ok(())
     }
 
-    /// Descriptor that is readable when a session has changed; [`heard`](Self::heard) silences it.
+    /// Descriptor that is readable when a session has changed; [`heard`](Self::heard) clears it.
     pub fn news(&self) -> Option<Arc<OwnedFd>> {
         self.thread.as_ref().map(|_| Arc::clone(&self.shared.news))
     }
 
-    /// Takes note that the changes so far are known.
+    /// Acknowledges the changes so far.
     pub fn heard(&self) {
         silence(&self.shared.news);
     }
 
-    /// The session with these ends.
+    /// Status of a session.
     pub fn status(&self, key: &SessionKey, now: Nanos) -> Option<SessionStatus> {
         self.thread.as_ref()?;
         self.shared.lock().status(key, now)
     }
 
-    /// Keepalives of the tunnel with this number.
+    /// Keepalive status of a tunnel.
     pub fn keepalive(&self, tunnel: PortId) -> Option<KeepaliveStatus> {
         self.thread.as_ref()?;
         self.shared.lock().keepalive(tunnel)
     }
 
-    /// All sessions, for another process.
+    /// All sessions, for a successor process.
     pub fn handed(&self) -> Vec<HandedSession> {
         self.shared.lock().handed()
     }
 
-    /// Goes on with sessions of another process, from the next [`watch`](Self::watch) on.
+    /// Resumes a predecessor's sessions at the next [`watch`](Self::watch).
     pub fn go_on_with(&self, sessions: &[HandedSession]) {
         self.shared.lock().go_on_with(sessions);
     }
 
-    /// Closes the sockets, and tells nobody: another process goes on with the sessions.
+    /// Closes the sockets without telling the remote ends, because a successor process resumes the sessions.
     pub fn leave(&mut self) {
         self.end(Ending::Silent);
     }
 
-    /// Ends all sessions: the other ends are told that this one is down.
+    /// Ends all sessions and tells the remote ends.
     pub fn stop(&mut self) {
         self.end(Ending::Told);
     }
@@ -186,17 +186,17 @@ impl Liveness {
 }
 
 fn ring(event: &OwnedFd) {
-    // A full counter is a pending wake-up, so the one error that can occur changes nothing.
+    // The only possible error is a full counter, which means a pending wake-up.
     let _: Result<usize, _> = write(event, &1_u64.to_ne_bytes());
 }
 
 fn silence(event: &OwnedFd) {
     let mut count = [0; 8];
-    // Nothing to read means that it was not rung.
+    // An empty read means that no event was pending.
     let _: Result<usize, _> = read(event, &mut count);
 }
 
-/// The thread: a round of work, then a wait for packets, timers or other wishes.
+/// The thread's loop: a round of work, then a wait for packets, timers or commands.
 fn run(shared: &Shared, clock: Clock) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
@@ -213,7 +213,7 @@ fn run(shared: &Shared, clock: Clock) {
         let pause = round.next.map_or(LONGEST_PAUSE, |next| next.since(clock.now()).min(LONGEST_PAUSE));
         let receivers = round.receivers.iter().map(|receiver| PollFd::new(&receiver.socket, PollFlags::IN));
         let mut files = receivers.chain([PollFd::new(&shared.wakeup, PollFlags::IN)]).collect::<Vec<_>>();
-        // An interrupted wait is one that ended early.
+        // EINTR ends the wait early.
         let _: Result<usize, _> = poll(&mut files, Some(&timespec(pause)));
         silence(&shared.wakeup);
     }

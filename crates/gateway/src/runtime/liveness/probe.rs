@@ -1,9 +1,9 @@
-//! Octets of a keepalive, from the GRE or VXLAN header on.
+//! Bytes of a keepalive, from the GRE or VXLAN header on.
 //!
-//! In a tunnel of packets it has its own answer inside (Cisco's format): an IP packet from the other end to this one, with
-//! a GRE header of protocol type 0 and this end's station behind it. Who takes it out forwards it to this end. In a tunnel
-//! of frames it is a request for an address inside, by ARP (a probe, RFC 5227) or neighbour discovery (RFC 4861), from that
-//! station.
+//! In a layer-3 tunnel, the inner packet is the answer itself (Cisco's format): an IP packet from the remote
+//! to the local end, with a GRE header of protocol type 0 and the local MAC address as payload. The remote
+//! end decapsulates it and forwards it back. In a layer-2 tunnel, the inner frame asks for an address, by ARP
+//! (a probe, RFC 5227) or neighbour discovery (RFC 4861).
 
 use crate::config::model::Tunnel;
 use polder_datapath::wire::{
@@ -13,24 +13,24 @@ use polder_datapath::wire::{
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Protocol type of an answer: nothing is behind it.
+/// Protocol type of an answer, which has no inner packet.
 const NOTHING: EtherType = EtherType(0);
 /// TTL of an answer, which may cross routers.
 const ANSWER_TTL: u8 = 255;
 /// Hop limit of neighbour discovery (RFC 4861, 7.1.1).
 const DISCOVERY_TTL: u8 = 255;
-/// Octets of a neighbour solicitation: its header, the target, the source's link-layer address.
+/// Length of a neighbour solicitation in bytes: header, target, source link-layer address option.
 const SOLICITATION: usize = 32;
-/// Offsets in it.
+/// Offsets in a neighbour solicitation.
 const TARGET: usize = 8;
 const OPTION: usize = 24;
-/// Option with the source's link-layer address, of 8 octets (RFC 4861, 4.6.1).
+/// Type and length (8 bytes) of the source link-layer address option (RFC 4861, 4.6.1).
 const SOURCE_ADDRESS: [u8; 2] = [1, 1];
 
 /// Reason why a tunnel has no keepalive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoKeepalive {
-    /// Its two ends, or its end and the address that is asked for, cannot be.
+    /// The addresses of the keepalive do not fit together.
     #[error("the tunnel has no keepalive that could be answered")]
     Impossible,
 }
@@ -41,10 +41,10 @@ impl From<TooShort> for NoKeepalive {
     }
 }
 
-/// A keepalive of a tunnel from `station`, from the GRE header on, or from the VXLAN header on.
+/// Bytes of a keepalive from `station`, from the GRE or VXLAN header on.
 ///
 /// # Errors
-/// When the tunnel has none: checks let no such tunnel have `keepalive`.
+/// When the tunnel cannot have keepalives; the configuration's checks prevent that.
 pub(super) fn keepalive(tunnel: &Tunnel, station: MacAddress) -> Result<Vec<u8>, NoKeepalive> {
     if !tunnel.kind.has_keepalives() {
         return Err(NoKeepalive::Impossible);
@@ -76,7 +76,7 @@ fn gre(tunnel: &Tunnel, protocol: EtherType, inside: &[u8]) -> Result<Vec<u8>, N
     Ok(bytes)
 }
 
-/// The answer that the other end is to forward, and its family.
+/// Inner packet that the remote end forwards back, and its protocol type.
 fn answer(tunnel: &Tunnel, station: MacAddress) -> Result<(EtherType, Vec<u8>), NoKeepalive> {
     let payload = gre(tunnel, NOTHING, &station.0)?;
     let traffic_class = control_class();
@@ -110,12 +110,12 @@ fn answer(tunnel: &Tunnel, station: MacAddress) -> Result<(EtherType, Vec<u8>), 
     Ok((family, bytes))
 }
 
-/// A frame that asks for an address.
+/// Inner frame that asks for an address.
 fn question(station: MacAddress, asked: IpAddr) -> Result<Vec<u8>, NoKeepalive> {
     let (destination, ether_type, inside) = match asked {
         IpAddr::V4(asked) => (MacAddress::BROADCAST, EtherType::ARP, probe(station, asked)?),
         IpAddr::V6(asked) => {
-            // Solicited-node multicast (RFC 4291, 2.7.1) and its link-layer address (RFC 2464, 7).
+            // Solicited-node multicast address (RFC 4291, 2.7.1) and its MAC address (RFC 2464, 7).
             let [.., a, b, c] = asked.octets();
             let group =
                 Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
@@ -128,7 +128,7 @@ fn question(station: MacAddress, asked: IpAddr) -> Result<Vec<u8>, NoKeepalive> 
     Ok(bytes)
 }
 
-/// An ARP request without a sender's address: it changes nobody's table.
+/// An ARP probe: without a sender address, so that no table is changed.
 fn probe(station: MacAddress, asked: Ipv4Addr) -> Result<Vec<u8>, NoKeepalive> {
     let mut bytes = vec![0; Arp::HEADER_BYTES];
     ArpHeader {
@@ -142,7 +142,7 @@ fn probe(station: MacAddress, asked: Ipv4Addr) -> Result<Vec<u8>, NoKeepalive> {
     Ok(bytes)
 }
 
-/// A neighbour solicitation from the station's link-local address: one without a source would be answered to a group.
+/// A neighbour solicitation from the station's link-local address, so that the answer is unicast.
 fn solicitation(station: MacAddress, asked: Ipv6Addr, group: Ipv6Addr) -> Result<Vec<u8>, NoKeepalive> {
     let source = link_local(station);
     let mut message = [0; SOLICITATION];
@@ -171,7 +171,7 @@ fn header_v6(
     Ok(bytes)
 }
 
-/// The link-local address of a station (RFC 4291, appendix A).
+/// Link-local address from a MAC address (RFC 4291, appendix A).
 fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> Ipv6Addr {
     let groups = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
     let [g, h, i, j] = groups;

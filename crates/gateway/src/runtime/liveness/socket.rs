@@ -1,4 +1,4 @@
-//! Sockets of BFD: one for each of our addresses that listens, one for each session that sends.
+//! Sockets of BFD: one receiving socket for each local address, one sending socket for each session.
 
 use super::sys::{self, Arrival};
 use super::wanted::SessionKey;
@@ -7,30 +7,30 @@ use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass, set_ipv6_unicast_hops};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Class selector 6, network control (RFC 2474): a packet of BFD is among the last to be dropped.
+/// Class selector 6, network control (RFC 2474), so that BFD packets are dropped last.
 const CONTROL_CLASS: u8 = 0xc0;
-/// Source ports that are tried.
+/// Number of source ports that are tried.
 const TRIES: u16 = 64;
-/// Octets of a datagram that are read: the packet, and what is behind it.
+/// Maximum number of bytes read of a datagram: more than the longest packet.
 const OCTETS: usize = 64;
 
-/// Place where packets arrive: our address, and the port.
+/// Local address and UDP port of a receiving socket.
 pub(super) type Place = (IpAddr, u16);
 
 impl SessionKey {
-    /// Place where its packets arrive.
+    /// Local address and port of the session's received packets.
     pub(super) fn place(&self) -> Place {
         (self.local, if self.multihop { MULTIHOP_PORT } else { SINGLE_HOP_PORT })
     }
 }
 
-/// A socket that receives.
+/// A receiving socket.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) socket: UdpSocket,
 }
 
-/// A datagram as it arrived.
+/// A received datagram.
 pub(super) struct Datagram {
     pub(super) octets: [u8; OCTETS],
     pub(super) length: usize,
@@ -39,7 +39,7 @@ pub(super) struct Datagram {
 }
 
 impl Receiver {
-    /// Listens at a place.
+    /// Opens a socket for an address and port.
     ///
     /// # Errors
     /// A sentence for the operator.
@@ -62,18 +62,18 @@ impl Receiver {
         Ok(Self { socket })
     }
 
-    /// The next datagram, if one waits.
+    /// Reads a datagram; `None` if none is queued.
     pub(super) fn receive(&self) -> Option<Datagram> {
         let mut octets = [0; OCTETS];
-        // The sender's address is looked at first: reading takes the datagram away.
+        // Peeked first for the sender's address, because the read removes the datagram.
         let (_, from) = self.socket.peek_from(&mut octets).ok()?;
         let (length, arrival) = sys::receive(&self.socket, &mut octets).ok()?;
         Some(Datagram { octets, length, from: from.ip().to_canonical(), arrival })
     }
 }
 
-/// A socket that sends to the other end of a session, from a port of its own (RFC 5881, 4): that of the number, if it is
-/// one that is allowed and free.
+/// A connected socket that sends to a session's remote end, from a source port of its own (RFC 5881, 4),
+/// `random` if that is allowed and free.
 ///
 /// # Errors
 /// Error of the kernel.

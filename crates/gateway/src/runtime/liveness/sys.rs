@@ -1,4 +1,4 @@
-//! Datagrams with the TTL and the interface that they arrived with, which no library reads.
+//! Reading datagrams with their TTL and interface from control messages.
 
 #![expect(unsafe_code, reason = "UNSAFETY: system calls that write through pointers")]
 
@@ -7,19 +7,20 @@ use std::mem::{size_of, zeroed};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
-/// Room for the control messages of one datagram: a TTL, an interface with addresses, and as much again.
+/// Size of the control message buffer in 64-bit words: twice the size of a TTL and an interface with
+/// addresses.
 const CONTROL_WORDS: usize = 16;
 
-/// Arrival of a datagram, as far as the kernel says it.
+/// TTL and interface of a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
     /// TTL or hop limit.
     pub(super) ttl: Option<u8>,
-    /// Number of the interface.
+    /// Index of the interface.
     pub(super) interface: Option<u32>,
 }
 
-/// Has the kernel say the TTL, or the hop limit, and the interface of each datagram that a socket receives.
+/// Enables control messages with TTL or hop limit and interface on a socket.
 ///
 /// # Errors
 /// Error of the kernel.
@@ -39,10 +40,10 @@ fn switch_on(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::R
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the octets of a datagram, if one waits, and its arrival; of a longer datagram the first `octets`.
+/// Reads a datagram and its arrival; a longer datagram is truncated to `octets`.
 ///
 /// # Errors
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) when none waits, and errors of the kernel.
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if none is queued, and errors of the kernel.
 pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usize, Arrival)> {
     let mut part = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
     let mut control = [0_u64; CONTROL_WORDS];
@@ -59,7 +60,7 @@ pub(super) fn receive(socket: &UdpSocket, octets: &mut [u8]) -> io::Result<(usiz
     Ok((length, arrival(&message)))
 }
 
-/// TTL or hop limit, and interface, among the control messages.
+/// TTL or hop limit, and interface, from the control messages.
 fn arrival(message: &libc::msghdr) -> Arrival {
     let mut arrival = Arrival::default();
     // SAFETY: `message` is as recvmsg(2) has left it, and its control messages live as long as it is borrowed

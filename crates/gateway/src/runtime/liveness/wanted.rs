@@ -1,4 +1,4 @@
-//! Sessions that are wanted.
+//! Sessions that the configuration asks for.
 
 use super::keys::WantedKeys;
 use crate::bfd::Settings;
@@ -6,46 +6,46 @@ use crate::config::model::Tunnel;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Both ends of a session, ours first, and how far apart they are.
+/// Local and remote address of a session, and whether it is multihop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionKey {
-    /// Our address.
+    /// Local address.
     pub local: IpAddr,
-    /// Address of the remote end.
+    /// Remote address.
     pub remote: IpAddr,
-    /// True if routers may lie between.
+    /// True if routers may be between both ends.
     pub multihop: bool,
 }
 
 impl SessionKey {
-    /// The session that a tunnel asks for, if it does.
+    /// Key of the session that a tunnel's configuration asks for, if any.
     pub fn of(tunnel: &Tunnel) -> Option<Self> {
         let Tunnel { local, remote, bfd, .. } = tunnel;
         Some(Self { local: *local, remote: *remote, multihop: bfd.as_ref()?.is_multihop() })
     }
 }
 
-/// A session that is wanted.
+/// A session that the configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) settings: Settings,
     pub(super) accepts: Accepts,
-    /// Authentication, if there is to be any.
+    /// Authentication, if configured.
     pub(super) keys: Option<WantedKeys>,
 }
 
-/// Packets that a session accepts: without authentication, nothing else beside their addresses shows that they are the
-/// other end's.
+/// Conditions on a session's packets, which without authentication are the only protection against forged
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Accepts {
-    /// TTL below which they are refused (RFC 5082).
+    /// Minimum TTL (RFC 5082).
     pub(super) least_ttl: u8,
-    /// Interfaces by which they come; none for any, as over several hops (RFC 5881, 3).
+    /// Permitted ingress interfaces; empty for any, as for multihop sessions (RFC 5881, 3).
     pub(super) interfaces: Vec<u32>,
 }
 
 impl Accepts {
-    /// True if packets may come by an interface.
+    /// True if packets may arrive by an interface.
     pub(super) fn is_from(&self, interface: Option<u32>) -> bool {
         self.interfaces.is_empty() || interface.is_some_and(|interface| self.interfaces.contains(&interface))
     }

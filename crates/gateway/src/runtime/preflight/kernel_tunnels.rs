@@ -1,7 +1,7 @@
-//! Tunnels of the kernel's between the ends of Polder's.
+//! Kernel tunnels between the same addresses as Polder's tunnels.
 //!
-//! A port leaves to the kernel what is none of Polder's tunnels'. Two things cannot be told apart: packets of a tunnel of
-//! the kernel's with the same number, and later fragments of GRE, which have no header of it. Both go to Polder.
+//! A port leaves packets of other tunnels to the kernel. Two kinds cannot be distinguished and go to Polder:
+//! packets of a kernel tunnel with the same number, and later fragments of GRE, which have no GRE header.
 
 use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, Tunnel};
@@ -10,29 +10,29 @@ use polder_devices::netlink::link::{HEADER, Link};
 use polder_devices::netlink::{Client, find, number, number16};
 use std::net::IpAddr;
 
-/// A tunnel of the kernel's: an interface that is up.
+/// A kernel tunnel whose interface is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KernelTunnel {
     name: String,
     kind: String,
     mtu: u32,
-    /// Both ends, ours first; `None` for one that it takes from anybody.
+    /// Local and remote address; `None` for any.
     ends: [Option<IpAddr>; 2],
     number: Number,
 }
 
-/// Fields that tell tunnels between the same ends apart.
+/// Fields that distinguish tunnels between the same addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
-    /// GRE, and the length of its header.
+    /// GRE: payload type, key, and the length of the headers in bytes.
     Gre { has_frames: bool, key: Option<u32>, header_bytes: u32 },
     /// UDP port and network identifier.
     Vxlan { port: u16, vni: u32 },
-    /// Protocol of an outer IPv4 header with an IP packet behind it; `None` for all of these.
+    /// IP in IPv4: the inner protocol; `None` for all.
     Protocol(Option<u8>),
 }
 
-/// Findings about all tunnels that an interface of the kernel's carries.
+/// Findings about kernel tunnels that conflict with the configuration's tunnels.
 pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     let of_kernel = |tunnel: &&Tunnel| carrier(tunnel, configuration).is_some();
     if !configuration.tunnels.iter().any(|tunnel| of_kernel(&tunnel)) {
@@ -63,12 +63,12 @@ fn judge(
     found.collect()
 }
 
-/// The kernel's interface that carries a tunnel.
+/// Kernel interface of a tunnel's underlay port.
 fn carrier<'c>(tunnel: &Tunnel, configuration: &'c Configuration) -> Option<&'c str> {
     configuration.ports.iter().find(|port| port.id == tunnel.port)?.device.interface()
 }
 
-/// Finding about a tunnel of the kernel's between the same ends, over an interface with this MTU.
+/// Finding about a kernel tunnel between the same addresses, over an interface with this MTU.
 fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<PreflightFinding> {
     let KernelTunnel { name, kind, .. } = kernel;
     let (local, remote) = (tunnel.local, tunnel.remote);
@@ -131,7 +131,7 @@ fn number_of(tunnel: &Tunnel) -> Number {
 }
 
 impl Number {
-    /// True if packets of both are the same.
+    /// True if packets of both tunnels cannot be distinguished.
     fn is_same(self, other: Self) -> bool {
         match (self, other) {
             (
@@ -152,7 +152,7 @@ impl KernelTunnel {
     }
 }
 
-/// Reads a message about an interface; `None` for all that is no tunnel with a number and an end, or is down.
+/// Parses an interface message; `None` unless it is a tunnel that is up, with an address.
 fn kernel_tunnel(body: &[u8]) -> Option<KernelTunnel> {
     let link = Link::parse(body).filter(|link| link.up)?;
     let data = find(find(body.get(HEADER..)?, libc::IFLA_LINKINFO)?, libc::IFLA_INFO_DATA)?;
@@ -160,7 +160,7 @@ fn kernel_tunnel(body: &[u8]) -> Option<KernelTunnel> {
         "gre" | "ip6gre" => gre(data, &link.kind, 0),
         "gretap" | "ip6gretap" => gre(data, &link.kind, ETHERNET),
         "erspan" | "ip6erspan" => gre(data, &link.kind, ETHERNET + ERSPAN),
-        // The kernel's usual protocol is that of the kind; its other modes take more.
+        // The default inner protocol is that of the kind; other modes accept more.
         "ipip" => in_ip(data, libc::IPPROTO_IPIP),
         "sit" => in_ip(data, libc::IPPROTO_IPV6),
         "vxlan" => {
@@ -174,7 +174,7 @@ fn kernel_tunnel(body: &[u8]) -> Option<KernelTunnel> {
         }
         _ => return None,
     };
-    // The kernel's own fallback interfaces have no end.
+    // The kernel's fallback interfaces have no addresses.
     let has_end = ends.iter().any(Option::is_some);
     has_end.then_some(KernelTunnel { name: link.name, kind: link.kind, mtu: link.mtu, ends, number })
 }
@@ -185,7 +185,7 @@ fn gre(data: &[u8], kind: &str, inside: u32) -> ([Option<IpAddr>; 2], Number) {
     let ip = if kind.starts_with("ip6") { 40 } else { 20 };
     let options = (flags(GRE_SENT_FLAGS) & (CHECKSUM | KEY | SEQUENCE)).count_ones();
     let number = Number::Gre {
-        // Frames of ERSPAN have a protocol type of their own, which no tunnel of Polder's has.
+        // ERSPAN frames have a protocol type of their own, which no Polder tunnel has.
         has_frames: kind.ends_with("gretap"),
         key: key.filter(|_| flags(GRE_FLAGS) & KEY != 0),
         header_bytes: ip + 4 + 4 * options + inside,
@@ -193,16 +193,16 @@ fn gre(data: &[u8], kind: &str, inside: u32) -> ([Option<IpAddr>; 2], Number) {
     ([GRE_LOCAL, GRE_REMOTE].map(|attribute| find(data, attribute).and_then(end)), number)
 }
 
-/// Ends and number of a tunnel with an IP packet behind the outer IPv4 header; `usual` is the protocol of its kind.
+/// Addresses and inner protocol of an IP-in-IPv4 tunnel; `usual` is the default protocol of its kind.
 fn in_ip(data: &[u8], usual: i32) -> ([Option<IpAddr>; 2], Number) {
     let protocol = find(data, IPTUN_PROTOCOL).and_then(<[u8]>::first_chunk);
     let protocol = protocol.map_or_else(|| u8::try_from(usual).ok(), |&[protocol]| Some(protocol));
-    // Zero stands for all protocols.
+    // Zero means all protocols.
     let number = Number::Protocol(protocol.filter(|&protocol| protocol != 0));
     ([IPTUN_LOCAL, IPTUN_REMOTE].map(|attribute| find(data, attribute).and_then(end)), number)
 }
 
-/// An address, unless it stands for any.
+/// A unicast address; `None` for unspecified and multicast.
 fn end(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
     let address = v4.or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))?;
@@ -214,7 +214,7 @@ const CHECKSUM: u16 = 0x8000;
 const KEY: u16 = 0x2000;
 const SEQUENCE: u16 = 0x1000;
 const ETHERNET: u32 = 14;
-/// Bytes of an ERSPAN header at most.
+/// Maximum length of an ERSPAN header, in bytes.
 const ERSPAN: u32 = 12;
 /// `IFLA_GRE_*` (linux/if_tunnel.h).
 const GRE_FLAGS: u16 = 2;

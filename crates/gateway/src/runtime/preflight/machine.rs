@@ -1,4 +1,4 @@
-//! Machine's state that a router's findings depend on: read, never written.
+//! State of this host that the router's findings depend on, read only.
 
 use crate::clock::Clock;
 use crate::config::model::{Configuration, Role};
@@ -15,48 +15,48 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Time for which the kernel may take to tell its tables.
+/// Time limit for reading the kernel's tables.
 const PATIENCE: Nanos = Nanos::from_seconds(5);
-/// Tables that the kernel's rules lead all packets to, unless a rule was added.
+/// Tables that the kernel's default rules use.
 const USUAL_TABLES: [u32; 2] = [254, 253];
-/// `RTPROT_RA` of linux/rtnetlink.h: a route that a router advertisement has brought.
+/// `RTPROT_RA` of linux/rtnetlink.h: a route from a router advertisement.
 const BY_ADVERTISEMENT: u8 = 9;
 
-/// The machine, as far as it was found out.
+/// State of this host, as far as it could be read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machine {
     /// Interfaces by name.
     pub(super) interfaces: HashMap<String, Interface>,
-    /// True if the kernel forwards IPv4, and IPv6; `None` where that could not be read.
+    /// True if the kernel forwards IPv4, and IPv6; `None` if unknown.
     pub(super) forwards: [Option<bool>; 2],
-    /// Routes of each table that is named, of both families; `None` when the kernel did not tell.
+    /// Number of routes in each configured table, for both families; `None` if the kernel did not answer.
     pub(super) routes: Option<HashMap<u32, usize>>,
-    /// Destinations that lead to interfaces which are no router's port, by interface.
+    /// Destinations routed to interfaces that are no router port, by interface.
     pub(super) left: BTreeMap<String, Vec<Prefix>>,
-    /// True if the machine has routes that router advertisements have brought.
+    /// True if the host has routes from router advertisements.
     pub(super) hears_routers: bool,
 }
 
-/// An interface of the kernel's.
+/// A kernel interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interface {
     pub(super) mtu: u32,
-    /// Addresses with the bits of their networks.
+    /// Addresses with their prefix lengths.
     pub(super) addresses: Vec<(IpAddr, u8)>,
-    /// Kernel's check of IPv4 sources: 0 none, 1 strict, 2 loose.
+    /// `rp_filter` of the interface: 0 off, 1 strict, 2 loose.
     pub(super) source_check: u8,
-    /// True if the kernel forwards what comes by it, of IPv4 and of IPv6; `None` where that could not be read.
+    /// True if the kernel forwards packets received by the interface, for IPv4 and IPv6; `None` if unknown.
     pub(super) forwards: [Option<bool>; 2],
-    /// `accept_ra`: 1 is for interfaces that do not forward, 2 for all.
+    /// `accept_ra`: 1 accepts advertisements unless forwarding is on, 2 always.
     pub(super) accepts_advertisements: u8,
-    /// The kernel's bridge or bond that it belongs to.
+    /// Bridge or bond that the interface belongs to.
     pub(super) master: Option<String>,
-    /// The interface that it is a VLAN of.
+    /// Lower interface of a VLAN.
     pub(super) below: Option<String>,
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Reads the host's state.
     pub(super) fn look(configuration: &Configuration) -> Self {
         let clock = Clock::start();
         let mut machine = Self {
@@ -85,7 +85,7 @@ impl Machine {
     }
 }
 
-/// Router ports with the interfaces that they are.
+/// Names of router ports with their interfaces.
 pub(super) fn interfaces(configuration: &Configuration) -> impl Iterator<Item = (&str, &str)> {
     let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
     ports.filter_map(|port| Some((port.name.as_str(), port.device.interface()?)))
@@ -96,13 +96,13 @@ fn interface(link: &Link, links: &[Link], mirror: &Mirror) -> Interface {
     let addresses = mirror.addresses().filter(|address| address.index == link.index);
     let check = |name: &str| number(&format!("ipv4/conf/{name}/rp_filter")).unwrap_or(0);
     let other = |index: Option<u32>| links.iter().find(|other| Some(other.index) == index);
-    // A VRF is a table of routes, and forwards nothing by itself.
+    // A VRF is only a routing table, and takes no packets.
     let master = other(link.master).filter(|master| master.kind != "vrf");
     let below = other(link.lower().filter(|_| link.vlan.is_some()));
     Interface {
         mtu: link.mtu,
         addresses: addresses.map(|address| (address.address, address.bits)).collect(),
-        // The kernel takes the larger of the two (Documentation/networking/ip-sysctl.rst).
+        // The kernel uses the larger value (Documentation/networking/ip-sysctl.rst).
         source_check: check("all").max(check(name)),
         forwards: ["ipv4", "ipv6"].map(|family| forwards(&format!("{family}/conf/{name}/forwarding"))),
         accepts_advertisements: number(&format!("ipv6/conf/{name}/accept_ra")).unwrap_or(0),
@@ -111,7 +111,7 @@ fn interface(link: &Link, links: &[Link], mirror: &Mirror) -> Interface {
     }
 }
 
-/// Destinations that the kernel reaches by interfaces which are no router's port.
+/// Destinations that the kernel routes to interfaces that are no router port.
 fn left(configuration: &Configuration, links: &[Link], mirror: &Mirror) -> BTreeMap<String, Vec<Prefix>> {
     let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
     let names = ports.filter_map(|port| port.device.kernel_name()).collect::<Vec<_>>();
@@ -133,7 +133,7 @@ fn left(configuration: &Configuration, links: &[Link], mirror: &Mirror) -> BTree
     left
 }
 
-/// Interfaces that a route leads to.
+/// Output interfaces of a route.
 fn outputs(target: &Target, mirror: &Mirror) -> Vec<u32> {
     let of_object = |id: &u32| match mirror.object(*id) {
         Some(Object::Hop(hop)) => Some(hop.index),
@@ -154,7 +154,7 @@ fn outputs(target: &Target, mirror: &Mirror) -> Vec<u32> {
     }
 }
 
-/// True for destinations that no router forwards to: groups, and addresses of a link.
+/// True for multicast and link-local destinations, which no router forwards.
 fn is_of_link(prefix: Prefix) -> bool {
     match prefix.address() {
         IpAddr::V4(address) => address.is_multicast() || address.is_link_local(),

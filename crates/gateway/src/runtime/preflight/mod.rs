@@ -1,4 +1,4 @@
-//! Obstacles on this machine to a configuration, found without touching anything.
+//! Checks of this host before a start, without side effects.
 
 mod beside;
 mod kernel_tunnels;
@@ -24,30 +24,30 @@ use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 
-/// One thing that was looked at.
+/// A finding of the checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PreflightFinding {
-    /// The table of the configuration, as `port.lan`.
+    /// Table of the configuration, such as `port.lan`.
     pub of: String,
     /// Severity.
     pub severity: Severity,
-    /// Topic, in a word or two.
+    /// Topic, as a word or two.
     pub topic: String,
-    /// Description, and the remedy.
+    /// Description, with the remedy.
     pub text: String,
-    /// Object of this machine that the finding is about, where it is about one.
+    /// Object of this host that the finding is about, if any.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
 }
 
-/// Object of this machine that a finding is about.
+/// Object of this host that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
-    /// The object: an interface, a socket, a setting.
+    /// An interface, a socket or a setting.
     pub object: String,
-    /// Command that shows it.
+    /// Command that shows the object.
     pub probe: String,
-    /// Remedy; empty where nothing is to be done.
+    /// Remedy; empty if none is needed.
     pub remedy: String,
 }
 
@@ -56,7 +56,7 @@ impl PreflightFinding {
         Self { of, severity, topic: topic.to_owned(), text, evidence: None }
     }
 
-    /// A finding about an object: `effect` follows the object's name.
+    /// A finding about an object; its text begins with the object's name, then `effect`.
     fn about(of: String, severity: Severity, topic: &str, effect: &str, evidence: Evidence) -> Self {
         let Evidence { object, probe, remedy } = &evidence;
         let end = if remedy.is_empty() { String::new() } else { format!(": {remedy}") };
@@ -65,7 +65,7 @@ impl PreflightFinding {
     }
 }
 
-/// Looks at the devices, addresses and CPUs that `configuration` needs.
+/// Checks the devices, addresses and CPUs that `configuration` needs.
 pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     let mut settled = configuration.clone();
     decision::settle(&mut settled);
@@ -77,7 +77,7 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     }
     for tunnel in &configuration.tunnels {
         let port = configuration.ports.iter().find(|port| port.id == tunnel.port);
-        // On a port that the kernel does not have, addresses and routes are Polder's own.
+        // On other ports, addresses and routes are Polder's own.
         if let Some(interface) = port.and_then(|port| port.device.interface()) {
             seen.extend(inspect_tunnel(tunnel, interface));
         }
@@ -100,14 +100,14 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen
 }
 
-/// The decision that the kernel decides.
+/// Finding that the kernel decides about routed packets.
 fn decided(hook: &str) -> PreflightFinding {
     let text =
         format!("the kernel decides about the router's packets, and ports carry its connections: {hook}");
     PreflightFinding::new("router".to_owned(), Severity::Fine, "decide", text)
 }
 
-/// Replaces what a user lacks by one finding: the gateway is started by root or a service manager, who have it.
+/// Replaces findings about missing rights by one: root and service managers have the rights.
 fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
     let count = seen.len();
     seen.retain(|found| !matches!(found.topic.as_str(), "rights" | "memory lock"));
@@ -120,8 +120,7 @@ fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
     }
 }
 
-/// Looks whether the device of `port` can be opened. Answers what is to be mended and stands against nothing, a line
-/// each.
+/// Checks whether the device of `port` can be opened. Returns warnings that do not prevent it, a line each.
 ///
 /// # Errors
 /// The obstacle, with the port and the remedy.
@@ -135,7 +134,7 @@ pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<St
 
 fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFinding> {
     let of = format!("port.{}", port.name);
-    // An interface that a bridge port takes from its master is a finding with an object.
+    // A bridge port on an interface with a master is reported by another check.
     let is_of_master = |found: &device::Finding| found.topic == STATE && found.severity == Severity::Warning;
     let found = device::inspect(port, configuration).into_iter().filter(|found| !is_of_master(found));
     let seen = found.map(|device::Finding { severity, topic, text, .. }| {
@@ -144,7 +143,7 @@ fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFind
     seen.collect()
 }
 
-/// Finding about the keys of a tunnel's session.
+/// Finding about the BFD keys of a tunnel.
 fn inspect_keys(tunnel: &Tunnel) -> Option<PreflightFinding> {
     let (severity, text) = match look_at_keys(tunnel)? {
         Err(why) => (Severity::Problem, why),
@@ -157,7 +156,7 @@ fn inspect_keys(tunnel: &Tunnel) -> Option<PreflightFinding> {
     Some(PreflightFinding::new(format!("tunnel.{}", tunnel.name), severity, "keys", text))
 }
 
-/// True if users who are neither owner nor of the group can read a file.
+/// True if users other than the owner and the group can read a file.
 fn is_open_to_others(path: &str) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
 }
@@ -181,10 +180,10 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
         );
         return vec![warning("local", text)];
     };
-    // Nothing is sent: connecting only looks for a route.
+    // Connecting a UDP socket sends nothing; it only looks up a route.
     const DISCARD: u16 = 9;
     let to = tunnel.next_hop.unwrap_or(tunnel.remote);
-    // An address that is known on its link alone needs no route, and a scope to be connected to.
+    // A link-local address needs no route; connecting to it would need a scope.
     let on_link = matches!(to, IpAddr::V6(address) if address.is_unicast_link_local());
     if tunnel.next_hop_mac.is_some() || on_link {
         return Vec::new();
@@ -208,7 +207,7 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     seen
 }
 
-/// Finding about the next hop that the kernel's routes give a tunnel, and the router if it is one.
+/// Finding about a tunnel's next hop from the kernel's routes, and the next router, if any.
 fn route_to_remote(tunnel: &Tunnel, interface: &str) -> Option<(Severity, String, Option<IpAddr>)> {
     let (remote, number) = (tunnel.remote, neighbour::number(interface)?);
     let mut client = Client::open(None).ok()?;
@@ -229,7 +228,7 @@ fn route_to_remote(tunnel: &Tunnel, interface: &str) -> Option<(Severity, String
     Some((Severity::Fine, text, router))
 }
 
-/// A share of a core that cannot be held.
+/// Finding if `cpu_share` cannot be enforced.
 fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
     if configuration.gateway.cpu_share == 100 || granted.unwrap_or(true) {
@@ -240,7 +239,7 @@ fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     Some(PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned()))
 }
 
-/// Findings about the confinement of a gateway's threads here.
+/// Findings about the sandbox of the gateway's threads on this host.
 fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
     let seen = |severity, text| PreflightFinding::new("gateway".to_owned(), severity, "sandbox", text);
     if configuration.gateway.sandbox == Sandbox::Off {
@@ -252,7 +251,7 @@ fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
     std::iter::once(first).chain(lacks).collect()
 }
 
-/// CPUs that are not there.
+/// Finding about configured CPUs that this process may not use.
 fn cpus(configuration: &Configuration) -> Vec<PreflightFinding> {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     let is_there =

@@ -1,4 +1,4 @@
-//! Members of a bridge whose links carry frames of different lengths: a bridge cuts nothing.
+//! Bridges whose members have different MTUs: a bridge does not fragment.
 
 use super::{PreflightFinding, Severity};
 use crate::config::model::{Bridge, Configuration};
@@ -33,7 +33,7 @@ fn judge(bridge: &str, members: &[(&str, u32)]) -> Option<PreflightFinding> {
     (least != most).then(|| PreflightFinding::new(of, Severity::Warning, "mtu", text))
 }
 
-/// MTU of a device that is no interface, without `mtu`.
+/// Default MTU of a device that is no kernel interface.
 const USUAL: u32 = 1500;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Obstacles to a router.
+//! Checks of the router's requirements.
 
 use super::machine::{Interface, Machine, interfaces};
 use super::{Evidence, PreflightFinding, Severity};
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 
 /// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
 const LEAST_MTU_V6: u32 = 1280;
-/// Default MTU of a device that is not the kernel's interface.
+/// Default MTU of a device that is no kernel interface.
 const USUAL_MTU: u32 = 1500;
 
-/// Checks the requirements of a router, if there is one.
+/// Checks the requirements of the router, if there is one.
 pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.has_router_ports() {
         judge(configuration, &Machine::look(configuration))
@@ -49,7 +49,7 @@ impl Findings {
     }
 }
 
-/// An MTU that is too small for IPv6.
+/// Reports an MTU that is too small for IPv6.
 fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
     let of = format!("port.{}", port.name);
     let (mtu, has_v6, remedy) = match port.device.interface() {
@@ -77,7 +77,7 @@ fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
     }
 }
 
-/// An interface of the kernel's.
+/// Reports findings about a router port on a kernel interface.
 fn attached(
     (port, name): (&str, &str),
     interface: &Interface,
@@ -120,8 +120,8 @@ fn attached(
     }
 }
 
-/// Checks that the kernel forwards: what Polder leaves to it, everything once Polder has ended, and in IPv6 it says so to
-/// hosts.
+/// Checks that the kernel forwards: it handles the packets that Polder leaves to it, and all packets once
+/// Polder has ended; for IPv6 it also announces to hosts that it is a router.
 fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
     for family in Family::ALL {
         let routes =
@@ -157,14 +157,14 @@ fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut F
     }
 }
 
-/// A finding about a kernel that does not forward: a problem where it decides about packets.
+/// A finding about missing forwarding: a problem if the kernel decides about packets.
 fn stopping(configuration: &Configuration, finding: PreflightFinding) -> PreflightFinding {
     let decides = configuration.ports.iter().any(|port| port.decide == Decide::Kernel);
     let severity = if decides { Severity::Problem } else { finding.severity };
     PreflightFinding { severity, ..finding }
 }
 
-/// Routes that lead to interfaces which are no port.
+/// Reports routes to interfaces that are no port.
 fn left(machine: &Machine, findings: &mut Findings) {
     for (name, prefixes) in &machine.left {
         for family in Family::ALL {
@@ -210,7 +210,8 @@ enum Family {
 impl Family {
     const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// True for an address that says that the family is routed. Each interface that is up has a link's address of IPv6.
+    /// True for an address that shows that the family is in use. IPv6 link-local addresses are ignored,
+    /// because every interface has them.
     fn is_routed(self, address: IpAddr) -> bool {
         match (self, address) {
             (Self::V4, IpAddr::V4(_)) => true,
@@ -241,12 +242,12 @@ impl Family {
         }
     }
 
-    /// True if forwarding makes the kernel ignore router advertisements that bring the machine its routes.
+    /// True if forwarding makes the kernel ignore the router advertisements that the host's routes come from.
     fn stops_advertisements(self, interface: &Interface, machine: &Machine) -> bool {
         self == Self::V6 && machine.hears_routers && interface.accepts_advertisements == 1
     }
 
-    /// Text about a kernel that forwards.
+    /// Text of the finding that the kernel forwards.
     fn goes_on(self, configuration: &Configuration) -> String {
         let is_open = |port: &Port| port.role == Role::Router && port.on_exit == OnExit::Kernel;
         let is_open =
@@ -280,7 +281,7 @@ impl Family {
     }
 }
 
-/// Name of an interface's setting. sysctl(8) takes slashes where the interface's name has a dot.
+/// Name of an interface's setting. sysctl(8) needs slashes if the interface's name has a dot.
 fn key(family: &str, interface: &str, name: &str) -> String {
     match interface.contains('.') {
         true => format!("net/{family}/conf/{interface}/{name}"),
@@ -292,7 +293,7 @@ fn setting(family: &str, interface: &str, name: &str, value: u8) -> String {
     format!("{}={value}", key(family, interface, name))
 }
 
-/// Tables that are named and have no route.
+/// Reports configured tables without routes.
 fn tables(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
     if configuration.router.routes != RoutesFrom::Kernel {
         return;
@@ -312,9 +313,9 @@ fn tables(configuration: &Configuration, machine: &Machine, findings: &mut Findi
     }
 }
 
-/// Routers that no port has on its link.
+/// Reports gateways that are on no port's link.
 fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
-    // Without the kernel's word nothing is known of its interfaces.
+    // Without the kernel's answer the interfaces' networks are unknown.
     if machine.interfaces.is_empty() && interfaces(configuration).next().is_some() {
         return;
     }
@@ -323,7 +324,7 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
             let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
             ports.filter(|port| route.port.is_none_or(|only| only == port.id))
         };
-        // In a tunnel nobody is asked for: what is named is the other end.
+        // A tunnel needs no resolution: its gateway is the remote end.
         let tunnels = || {
             let tunnels = configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed());
             tunnels.filter(|tunnel| route.port.is_none_or(|only| only == tunnel.id))
@@ -353,7 +354,7 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
     }
 }
 
-/// The networks of a port.
+/// Networks of a port.
 fn networks<'a>(port: &'a Port, machine: &'a Machine) -> impl Iterator<Item = (IpAddr, u8)> + 'a {
     let kernels = port.device.interface().and_then(|name| machine.interfaces.get(name));
     let kernels = kernels.into_iter().flat_map(|interface| interface.addresses.iter().copied());

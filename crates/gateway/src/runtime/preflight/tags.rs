@@ -1,8 +1,8 @@
-//! Ports that lose the VLAN tags by which a bridge keeps VLANs apart.
+//! Ports on which frames lose the VLAN tags that a bridge needs.
 //!
-//! A veth's sender may put the tag beside the frame, where AF_XDP does not see it. Without the tag the frame is of the
-//! native VLAN of a trunk, whatever VLAN it was sent in; so such a port is refused. A trunk without a native VLAN drops
-//! it, and at an access port its sender has no other VLAN.
+//! A veth's sender may pass the tag as metadata of the buffer, which AF_XDP does not see. On a trunk, the
+//! frame then appears to be in the native VLAN, so a trunk port with a native VLAN is refused. A trunk
+//! without a native VLAN drops the frame, and senders on an access port use one VLAN only.
 
 use super::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, MemberVlan, Port};
@@ -20,10 +20,10 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     configuration.ports.iter().filter_map(|port| finding(port, configuration)).collect()
 }
 
-/// Refuses a configuration with ports that `current` does not have in the same way, and that lose tags.
+/// Refuses a configuration with ports that lose tags, unless `current` has them in the same way.
 ///
 /// # Errors
-/// With each of these ports, and what to do.
+/// Lists the ports, with a remedy.
 pub(in crate::runtime) fn admit(current: Option<&Configuration>, next: &Configuration) -> Result<()> {
     let is_known = |port: &Port| {
         let known = current
@@ -55,7 +55,7 @@ fn finding(port: &Port, configuration: &Configuration) -> Option<PreflightFindin
     Some(PreflightFinding::new(format!("port.{}", port.name), Severity::Problem, "tags", text))
 }
 
-/// The native VLAN of a port that has others with tags.
+/// Native VLAN of a trunk port.
 fn native(port: &Port, configuration: &Configuration) -> Option<u16> {
     let mut members = configuration.bridges.iter().flat_map(|bridge| &bridge.members);
     match &members.find(|member| member.port == port.id)?.vlan {
@@ -64,8 +64,8 @@ fn native(port: &Port, configuration: &Configuration) -> Option<u16> {
     }
 }
 
-/// Looks at the other end of a port whose tags may matter after a reload: a confined process can look into no other network
-/// namespace.
+/// Examines the peer of a port whose tags may matter after a reload: a confined process cannot enter other
+/// network namespaces.
 fn look_at_start(port: &Port) {
     if let Some(interface) = port.device.interface()
         && matches!(way(interface, port), Way::AfXdp(_))
@@ -74,10 +74,10 @@ fn look_at_start(port: &Port) {
     }
 }
 
-/// Names of other ends, and true for those that put tags beside frames, by the number of the interface, as found last.
+/// Last known peers by interface index: name, and true if the peer passes tags as metadata.
 static FOUND: Mutex<BTreeMap<u32, (String, bool)>> = Mutex::new(BTreeMap::new());
 
-/// The sender at the other end of an interface, in words, unless it is known that it leaves tags in its frames.
+/// The peer of a veth or netkit interface, as text, unless it is known to leave tags in its frames.
 fn careless_peer(interface: &str) -> Option<String> {
     let link = link(0, Some(interface))?;
     let peer = link.peer.filter(|_| matches!(link.kind.as_str(), "veth" | "netkit"))?;
@@ -99,14 +99,14 @@ fn careless_peer(interface: &str) -> Option<String> {
     }
 }
 
-/// Name of an interface of the calling thread's network namespace, and whether it puts tags beside frames.
+/// Name of an interface in the calling thread's network namespace, and whether it passes tags as metadata.
 fn inserts_tags(index: u32) -> Option<(String, bool)> {
     let name = link(index, None)?.name;
     let features = settings(&name).ok()?.features;
     Some((name, features.iter().any(|feature| feature == "tx-vlan-hw-insert")))
 }
 
-/// The interface with a number, or with a name.
+/// The interface with an index, or with a name.
 fn link(index: u32, name: Option<&str>) -> Option<Link> {
     let mut body = vec![0; HEADER];
     body[4..8].copy_from_slice(&index.to_ne_bytes());

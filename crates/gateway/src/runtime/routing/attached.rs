@@ -1,4 +1,4 @@
-//! Current interfaces of the router: ports, VLANs of ports, tunnels, their addresses.
+//! Interfaces of the router: ports, VLANs on ports, macvlans and layer-3 tunnels, with their addresses.
 
 use super::settings::Settings;
 use crate::config::filters::Direction;
@@ -17,14 +17,14 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// State of a port.
+/// State of a port, as the router sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::runtime) struct AttachedPort {
-    /// Properties of the port when it was opened.
+    /// Properties of the port when it was last opened.
     pub(in crate::runtime) facts: Facts,
-    /// True if it is open and its link is up.
+    /// True if the port is open and its link is up.
     pub(in crate::runtime) up: bool,
-    /// True if its packets can return to the kernel.
+    /// True if packets of the port can be punted to the kernel.
     pub(in crate::runtime) punts: bool,
 }
 
@@ -34,39 +34,39 @@ pub(in crate::runtime) type Ports = HashMap<PortId, AttachedPort>;
 /// An interface of the router.
 #[derive(Clone, Debug)]
 pub(super) struct Attached {
-    /// For workers.
+    /// The interface in the datapath's form.
     pub(super) interface: Interface,
-    /// The kernel's number; [`own_index`] for a port that it does not have.
+    /// The kernel's interface index; [`own_index`] for a port that the kernel does not have.
     pub(super) index: u32,
-    /// Its name: the port's, the VLAN, and the macvlan.
+    /// Name: port, VLAN and macvlan.
     pub(super) name: String,
-    /// True if packets can be sent there.
+    /// True if packets can be sent by the interface.
     pub(super) carries: bool,
-    /// True if a filter looks at what its port sends.
+    /// True if filters apply to packets that the port sends.
     pub(super) is_filtered: bool,
-    /// The one neighbour of a link that has no other: the other end of a tunnel, or a mobile network.
+    /// The only neighbour of a point-to-point link: the remote end of a tunnel, or a mobile network.
     pub(super) far: Option<Far>,
-    /// The machine, where it is a station on a link that only Polder has: at the other end of a TAP.
+    /// This host, if it is a station on the link: at the other end of a TAP.
     pub(super) machine: Option<Machine>,
 }
 
-/// The machine as a station.
+/// This host as a station on a TAP's link.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    /// The kernel's number of its interface.
+    /// The kernel's index of the TAP.
     pub(super) index: u32,
-    /// Its link-layer address, which is always known.
+    /// Link-layer address of the TAP, which is always known.
     pub(super) neighbour: Arc<NextHop>,
-    /// True if it listens there.
+    /// True if the host's interface is up.
     pub(super) listens: bool,
 }
 
-/// The other end of a tunnel.
+/// The remote end of a point-to-point link.
 #[derive(Clone, Debug)]
 pub(super) struct Far {
-    /// Its address inside, which is always known.
+    /// Internal MAC address of the remote end, which is always known.
     pub(super) neighbour: Arc<NextHop>,
-    /// True if the tunnel fragments larger packets that IPv6 requires it to carry.
+    /// True if the tunnel fragments outer packets, so that it carries the IPv6 minimum MTU.
     pub(super) cuts: bool,
 }
 
@@ -88,15 +88,15 @@ impl PartialEq for Attached {
     }
 }
 
-/// First bit of a session in the number of its interface.
+/// First bit of the modem session's number in the interface index.
 const SESSION_SHIFT: u32 = 16;
 
-/// A number that no interface of the kernel's has.
+/// An interface index that the kernel does not use.
 pub(super) fn own_index(port: PortId) -> u32 {
     1 << 31 | u32::from(port.0)
 }
 
-/// Interfaces of the router.
+/// Lists the interfaces of the router.
 pub(super) fn attached(
     configuration: &Configuration,
     ports: &Ports,
@@ -129,12 +129,12 @@ pub(super) fn attached(
         outbound.any(|filter| filter.meets(port))
     };
     all.iter_mut().for_each(|attached| attached.is_filtered = is_filtered(attached.interface.id.port));
-    // What cannot be routed by is left to the kernel.
+    // Packets to interfaces that cannot be routed over stay with the kernel.
     all.retain(|attached| attached.interface.mtu >= LEAST_MTU && !attached.interface.mac.is_multicast());
     all
 }
 
-/// An interface that the kernel has, the VLANs on it, and the macvlans on these.
+/// Adds a kernel interface, the VLANs on it, and the macvlans on these.
 fn kernels(
     port: &Port,
     (seen, ports, host): (&AttachedPort, &Ports, Option<PortId>),
@@ -176,21 +176,21 @@ fn kernels(
     put(link, InterfaceId::untagged(port.id), port.name.clone());
     for upper in mirror.links() {
         let Some((_, vlan)) = upper.vlan.filter(|(lower, _)| *lower == link.index) else { continue };
-        // VLAN 0 is none: such packets are the port's own.
+        // VLAN 0 is a priority tag; such packets belong to the port itself.
         let Some(vlan) = VlanId::new(vlan).filter(|vlan| vlan.get() != 0) else { continue };
         let name = format!("{}.{}", port.name, vlan.get());
         put(upper, InterfaceId::tagged(port.id, vlan), name);
     }
 }
 
-/// Macvlans that have frames of the interface below, but for those that are ports themselves. One that is off or without
-/// a carrier has none: its virtual router is in another place.
+/// Active macvlans that are not ports themselves. A macvlan that is down is left out: its virtual router is
+/// active on another host.
 fn macvlans<'a>(mirror: &'a Mirror, ports: &Ports) -> Vec<&'a Link> {
     let is_port = |link: &Link| ports.values().any(|seen| seen.facts.index == Some(link.index));
     mirror.links().filter(|link| link.macvlan.is_some() && link.carries() && !is_port(link)).collect()
 }
 
-/// Name of a macvlan on an interface: the one that it had before, else one that was free and is.
+/// Interface identifier of a macvlan: the previous one, or else one that was and is free.
 fn numbered(
     below: InterfaceId,
     index: u32,
@@ -204,13 +204,13 @@ fn numbered(
     (1..=u16::MAX).map(|number| below.macvlan(number)).find(|id| !taken.contains(id))
 }
 
-/// A port that only Polder has. `known` is what it was before.
+/// A port that the kernel does not route. `known` is its previous state.
 fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>, known: Option<&Attached>) -> Attached {
     let (mac, link) = match port.device.capabilities().has_kernel_peer {
-        // The address that the port was given is that of the machine, which is the station at the other end.
+        // For a TAP, the port's address is the host's; Polder uses another one.
         true => {
             let link = seen.facts.index.and_then(|index| mirror?.link(index));
-            // The machine knows Polder's by what it has asked, also when its own becomes another.
+            // The host's neighbour table has Polder's address, so it is kept when the TAP's address changes.
             let kept = known.map(|known| known.interface.mac).filter(|mac| *mac != seen.facts.mac);
             (kept.unwrap_or_else(|| beside(seen.facts.mac)), link)
         }
@@ -226,7 +226,7 @@ fn own(port: &Port, seen: &AttachedPort, mirror: Option<&Mirror>, known: Option<
     Attached { machine, ..attached }
 }
 
-/// A port with one neighbour, who is never asked for: an interface for each session that is active.
+/// Adds the interfaces of a point-to-point port, one for each active modem session.
 fn point_to_point(port: &Port, seen: &AttachedPort, all: &mut Vec<Attached>) {
     let Some(link) = &seen.facts.link_addresses else { return };
     let first = (0, Vec::new());
@@ -237,7 +237,7 @@ fn point_to_point(port: &Port, seen: &AttachedPort, all: &mut Vec<Attached>) {
         let far = Some(Far { neighbour: Arc::new(neighbour), cuts: false });
         let plain = |name: &str, own: &[InterfaceAddress]| alone((port.id, name), seen.facts.mac, own, seen);
         let attached = match VlanId::new(u16::from(*number)).filter(|_| *number != 0) {
-            // The first session has the port's own addresses, too.
+            // The first session also has the port's configured addresses.
             None => plain(&port.name, &[port.addresses.as_slice(), addresses].concat()),
             Some(vlan) => {
                 let mut attached = plain(&format!("{}.{number}", port.name), addresses);
@@ -250,7 +250,7 @@ fn point_to_point(port: &Port, seen: &AttachedPort, all: &mut Vec<Attached>) {
     }
 }
 
-/// A tunnel of packets: a link with one neighbour, who is never asked for.
+/// A layer-3 tunnel: a point-to-point link.
 fn over(tunnel: &Tunnel, seen: &AttachedPort) -> Attached {
     let Stations { near, far } = stations(tunnel);
     let neighbour = NextHop::default();
@@ -259,7 +259,7 @@ fn over(tunnel: &Tunnel, seen: &AttachedPort) -> Attached {
     Attached { far, ..alone((tunnel.id, &tunnel.name), near, &tunnel.addresses, seen) }
 }
 
-/// An interface that only Polder has.
+/// An interface that the kernel does not have.
 fn alone(
     (id, name): (PortId, &str),
     mac: MacAddress,
@@ -290,17 +290,17 @@ fn alone(
     }
 }
 
-/// Another address, always the same, that is not assigned (locally administered).
+/// Derives a locally administered MAC address from an address, always the same one.
 fn beside(MacAddress([a, b, c, d, e, f]): MacAddress) -> MacAddress {
     MacAddress([(a | 2) & !1, b, c, d, e, f ^ 1])
 }
 
-/// The link-local address of a station (RFC 4291, appendix A).
+/// Link-local address from a MAC address (RFC 4291, appendix A).
 fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> Ipv6Addr {
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// The interface on whose link an address is.
+/// Interface with the longest own network that contains an address.
 pub(super) fn on_link(all: &[Attached], address: IpAddr) -> Option<&Attached> {
     let shares = |own: &&OwnAddress| {
         let network = polder_datapath::route::Prefix::new(own.address, own.bits);

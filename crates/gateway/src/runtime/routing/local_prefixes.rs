@@ -1,5 +1,5 @@
-//! Destinations that stay with the kernel: addresses of this machine, networks that are the machine's as a whole
-//! (`ip route add local …`), and destinations that the kernel forwards to by interfaces that are no ports.
+//! Destinations that stay with the kernel: this host's addresses, its local networks (`ip route add local
+//! …`), and destinations that the kernel routes to interfaces that are no ports.
 
 use super::Routing;
 use super::wanted::{LOCAL_TABLE, Origin};
@@ -10,26 +10,26 @@ use polder_devices::af_xdp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Prefixes that stay with the kernel, among the routes that count.
+/// Prefixes that stay with the kernel, among the routes in use.
 #[derive(Debug, Default)]
 pub(super) struct LocalPrefixes {
-    /// Networks of this machine. There are few.
+    /// Local networks of this host.
     networks: BTreeSet<Prefix>,
-    /// Prefixes whose packets the kernel forwards.
+    /// Prefixes that the kernel forwards.
     forwarded: BTreeSet<Prefix>,
 }
 
-/// Reason for which packets of a route stay with the kernel.
+/// Reason why packets of a route stay with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stays {
-    /// They are for this machine.
+    /// The packets are for this host.
     Local,
     /// The kernel forwards them.
     Forwarded,
 }
 
 impl LocalPrefixes {
-    /// Another route to a prefix counts; true if the kernel keeps something else than before.
+    /// Records a change of the route in use to a prefix; returns true if the set of prefixes changed.
     pub(super) fn changes(&mut self, prefix: Prefix, before: Option<Stays>, now: Option<Stays>) -> bool {
         let is_network = now == Some(Stays::Local) && is_net(prefix);
         for (set, is_of) in
@@ -44,7 +44,7 @@ impl LocalPrefixes {
         before != now || has_part(&self.networks, prefix) || has_part(&self.forwarded, prefix)
     }
 
-    /// Makes `forwarded` the prefixes whose packets the kernel forwards; true if they were others.
+    /// Replaces the prefixes that the kernel forwards; returns true if they differ.
     pub(super) fn set_forwarded(&mut self, forwarded: BTreeSet<Prefix>) -> bool {
         let is_change = forwarded != self.forwarded;
         self.forwarded = forwarded;
@@ -52,18 +52,18 @@ impl LocalPrefixes {
     }
 }
 
-/// True if a prefix is a part of one of `networks`.
+/// True if a prefix is inside one of `networks`.
 pub(super) fn has_part(networks: &BTreeSet<Prefix>, prefix: Prefix) -> bool {
     let shorter = (0..prefix.bits()).filter_map(|bits| Prefix::new(prefix.address(), bits).ok());
     !networks.is_empty() && shorter.into_iter().any(|shorter| networks.contains(&shorter))
 }
 
 impl Routing {
-    /// Prefixes that stay with the kernel at the ingresses: addresses that are this machine's own, or broadcasts on one
-    /// of its links; networks of this machine; with `forwarded`, destinations that the kernel forwards to, and 0.0.0.0 for
-    /// packets to clients of DHCP; and the exceptions within these.
+    /// Prefixes that programs leave to the kernel: this host's addresses, broadcasts on its links, and local
+    /// networks; with `forwarded`, also destinations that the kernel forwards and 0.0.0.0 for answers to DHCP
+    /// clients; each with its exceptions.
     ///
-    /// With very many exceptions the destinations that the kernel forwards to are left out: user space returns their
+    /// With more than [`MOST_PARTS`] of them, forwarded destinations are left out: workers punt their
     /// packets.
     pub(in crate::runtime) fn lands(&self, forwarded: bool) -> Vec<af_xdp::LocalPrefixes> {
         let Some(mirror) = self.mirror() else { return Vec::new() };
@@ -103,11 +103,11 @@ impl Routing {
     }
 }
 
-/// Most prefixes of destinations that the kernel forwards to, and exceptions within them, at an ingress.
+/// Maximum number of forwarded prefixes and exceptions in a program's table.
 const MOST_PARTS: usize = 16_384;
 
-/// Networks of the kernel's own table behind which no later table is looked at. Until somebody adds a rule, the
-/// kernel has the routes of IPv4 in this table and in `main` in one: then the smallest network counts.
+/// Networks in the kernel's table `local`, which end the look-up before later tables. Without added rules the
+/// kernel merges `local` and `main` for IPv4; then the longest prefix wins, and no network is returned.
 pub(super) fn of_table(mirror: &Mirror) -> BTreeSet<Prefix> {
     let is_split = has_own_rules(mirror);
     let counts = |prefix: Prefix| is_net(prefix) && (is_split || prefix.is_v6());
@@ -117,20 +117,20 @@ pub(super) fn of_table(mirror: &Mirror) -> BTreeSet<Prefix> {
     nets.map(|(_, prefix, ..)| prefix).collect()
 }
 
-/// True if there are rules of IPv4 beyond those that the kernel begins with.
+/// True if there are IPv4 rules other than the kernel's default ones.
 pub(super) fn has_own_rules(mirror: &Mirror) -> bool {
     const USUAL: [Option<u32>; 3] = [Some(LOCAL_TABLE), Some(254), Some(253)];
     let is_unusual = |rule: &Rule| !rule.is_v6 && (rule.selects || !USUAL.contains(&rule.table));
     mirror.rules().any(is_unusual)
 }
 
-/// True if it has room for more than an address, and for addresses that may come by a wire.
+/// True if a prefix is larger than one address and not loopback.
 pub(super) fn is_net(prefix: Prefix) -> bool {
     const LOOP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
     !(prefix.is_host() || prefix.address() == LOOP && prefix.bits() >= 8)
 }
 
-/// True if a route is for this machine, or for all stations of one of its links.
+/// True if a route is local or broadcast.
 pub(super) fn is_local(target: &Target) -> bool {
     matches!(target, Target::Local(_) | Target::Broadcast)
 }

@@ -1,15 +1,15 @@
-//! The router's control: from the kernel's tables and the file to the tables of workers.
+//! The router's control: builds the workers' tables from the kernel's tables and the file.
 //!
 //! ```text
-//!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, in place
+//!  kernel ─▶ mirror ──┐             ┌─▶ wanted ── one route a prefix ──▶ FIB, updated in place
 //!  file ──────────────┼─▶ sources ──┤
 //!  ports ─▶ attached ─┘             └─▶ registry ──── next hops, hops, groups ──▶ replaced whole
 //!                 └──▶ ingresses of the XDP programs, `Routers` of the tables
-//!  notices of workers ─▶ the kernel is made to ask ─▶ neighbours ──▶ one word each
+//!  notices of workers ─▶ the kernel resolves ─▶ neighbours ──▶ one atomic word each
 //! ```
 //!
-//! All of it belongs to the control thread. A call does what has come since the last one, so a burst of
-//! changes is one change of the tables.
+//! Everything runs on the control thread. A call handles all changes since the last one, so a burst of changes updates the
+//! tables once.
 
 mod attached;
 mod local_prefixes;
@@ -44,10 +44,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use wanted::{Back, LOCAL_TABLE, Origin, Sources, Wanted};
 
-/// Time for which a start waits for the kernel to have told everything.
+/// Time limit at the start for reading the kernel's tables.
 const PATIENCE: Nanos = Nanos::from_seconds(10);
 
-/// The router and all that it goes by. Kept over reloads.
+/// The router's control state. It survives reloads.
 #[derive(Debug, Default)]
 pub struct Routing {
     kernel: Option<Follow>,
@@ -59,43 +59,44 @@ pub struct Routing {
     sources: Sources,
     installed: HashMap<Prefix, Wanted>,
     registry: NextHopRegistry,
-    /// Networks that are this machine's as a whole.
+    /// Prefixes that stay with the kernel.
     local: LocalPrefixes,
-    /// Changes found by a call that need work elsewhere.
+    /// Changes that other parts of the gateway must handle.
     news: News,
-    /// Changes of the router that were made known elsewhere.
+    /// The router's change count at the last notification.
     changes: u64,
     left_out: usize,
     settings: Settings,
-    /// Addresses of the machine beyond those of the router's interfaces, and broadcasts: what sources must not be.
+    /// IPv4 addresses of this host outside of the router's interfaces, and broadcasts: invalid as source
+    /// addresses.
     specials: Vec<(Ipv4Addr, Special)>,
 }
 
-/// Work elsewhere that changes require.
+/// Changes that other parts of the gateway must handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    /// Interfaces have: the tables of workers are to be built anew.
+    /// Interfaces changed: rebuild the workers' tables.
     pub(super) interfaces: bool,
-    /// Doors or addresses of this machine have: the XDP programs are to be told.
+    /// Ingresses or local prefixes changed: update the programs.
     pub(super) ingresses: bool,
-    /// Routes, next hops or neighbours have: the decisions of fast paths that rest on them are to be ended.
+    /// Routes, next hops or neighbours changed: end the fast path's entries.
     pub(super) routes: bool,
-    /// There is more to do at once.
+    /// More work is pending: call again at once.
     pub(super) more: bool,
 }
 
 /// Descriptors that wake the control thread.
 #[derive(Debug)]
 struct HostInterfaces {
-    /// Readable when there is work.
+    /// Epoll descriptor, readable when there is work.
     all: Arc<OwnedFd>,
-    /// Written by workers.
+    /// Event that workers raise for notices.
     notices: Arc<OwnedFd>,
 }
 
 impl Routing {
-    /// Begins to follow the routes of `configuration`, unless that was done before, and takes over the
-    /// properties of the ports.
+    /// Starts following the routes of `configuration`, unless started already, and reads the properties of
+    /// the ports.
     ///
     /// # Errors
     /// When the kernel cannot be followed.
@@ -105,7 +106,7 @@ impl Routing {
         ports: &Ports,
         now: impl Fn() -> Nanos,
     ) -> Result<()> {
-        // Whoever had router ports and has none any more has something to take back.
+        // After the last router port is removed, its state still has to be cleared.
         if !configuration.has_router_ports() && self.host_interfaces.is_none() {
             return Ok(());
         }
@@ -136,7 +137,7 @@ impl Routing {
             .context("cannot wait for the kernel")
     }
 
-    /// Descriptor that is readable when there is work, if routes are followed.
+    /// Descriptor that is readable when there is work; `None` if no routes are followed.
     pub fn ear(&self) -> Option<Arc<OwnedFd>> {
         self.host_interfaces.as_ref().map(|host_interfaces| Arc::clone(&host_interfaces.all))
     }
@@ -144,7 +145,7 @@ impl Routing {
     /// Router tables for the workers.
     ///
     /// # Errors
-    /// When interfaces do not fit together.
+    /// When interfaces conflict.
     pub(super) fn routers(&self) -> Result<Routers> {
         if self.attached.is_empty() {
             return Ok(Routers::none());
@@ -154,14 +155,14 @@ impl Routing {
         Ok(routers.with_specials(self.specials.iter().copied()))
     }
 
-    /// Takes the pending work elsewhere.
+    /// Takes the changes since the last call.
     pub(super) fn take_news(&mut self) -> News {
         let changes = self.router.changes();
         self.news.routes = core::mem::replace(&mut self.changes, changes) != changes;
         core::mem::take(&mut self.news)
     }
 
-    /// Addresses by which packets reach the router on a port.
+    /// MAC address and VLAN of each router interface on a port.
     pub(super) fn ingresses(&self, port: PortId) -> Vec<Ingress> {
         let of_port = self.attached.iter().filter(|attached| attached.interface.id.port == port);
         let ingress = |attached: &Attached| Ingress {
@@ -171,7 +172,7 @@ impl Routing {
         of_port.map(ingress).collect()
     }
 
-    /// Numbers of the interfaces by which it forwards.
+    /// Kernel indexes of the router's interfaces.
     pub(super) fn interfaces(&self) -> Vec<u32> {
         self.attached.iter().map(|attached| attached.index).collect()
     }
@@ -180,8 +181,8 @@ impl Routing {
         self.kernel.as_ref().map(Follow::mirror)
     }
 
-    /// Handles changes since the last call. `changed` is true if the configuration or the ports
-    /// have changed.
+    /// Handles all changes since the last call. `changed` is true if the configuration or the ports have
+    /// changed.
     ///
     /// # Errors
     /// When the kernel cannot be followed any more.
@@ -231,22 +232,22 @@ impl Routing {
         Ok(())
     }
 
-    /// Takes the changes of what is held since the last call.
+    /// Takes the notices about held routes since the last call.
     pub(super) fn take_hold_news(&mut self) -> Vec<HoldNews> {
         self.kernel.as_mut().map(|kernel| kernel.hold_mut().take_news()).unwrap_or_default()
     }
 
-    /// Time of the next work that is due by time alone.
+    /// Time of the next timed work; `None` if there is none.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.kernel.as_ref().and_then(Follow::next_deadline)
     }
 
-    /// The socket is another one.
+    /// Adds the kernel's socket to the epoll set again, after it was replaced.
     fn rehear(&self) -> Result<()> {
         self.kernel.as_ref().map_or(Ok(()), |kernel| self.hear(kernel))
     }
 
-    /// The prefixes whose route may be another one.
+    /// Prefixes whose route may have changed.
     fn dirty(&mut self, changes: &Changes) -> HashSet<Prefix> {
         let mut dirty = HashSet::new();
         let Some(mirror) = self.kernel.as_ref().map(Follow::mirror) else { return dirty };
@@ -276,8 +277,8 @@ impl Routing {
         dirty
     }
 
-    /// Adds the prefixes whose packets may look for another route by their source, because a route to a shorter prefix
-    /// is another one.
+    /// Adds prefixes with source-specific routes below a changed prefix, because packets may fall back to the
+    /// shorter one.
     fn add_prefixes_by_source(&self, dirty: &mut HashSet<Prefix>) {
         let Some(mirror) = self.mirror().filter(|_| dirty.iter().any(Prefix::is_v6)) else { return };
         let is_by_source = |routes: &Wanted| !routes.by_source.is_empty();
@@ -304,7 +305,7 @@ impl Routing {
         dirty.extend(old.keys().chain(own.keys()).filter(differs));
     }
 
-    /// Looks which routes lead to the router itself.
+    /// Updates the next hops that lead back to the router.
     fn look_back(&mut self, dirty: &mut HashSet<Prefix>) {
         let back = Back::of(&self.attached, self.mirror());
         if back != self.sources.back {
@@ -313,7 +314,7 @@ impl Routing {
         }
     }
 
-    /// Any route may be another one.
+    /// Adds all prefixes.
     fn all_anew(&self, dirty: &mut HashSet<Prefix>) {
         dirty.extend(self.installed.keys());
         dirty.extend(self.kernel.iter().flat_map(|kernel| kernel.mirror().prefixes()));
@@ -334,7 +335,7 @@ impl Routing {
         }
     }
 
-    /// Brings the tables of workers in line.
+    /// Updates the workers' tables.
     fn install(&mut self, dirty: HashSet<Prefix>, (links, objects): (bool, bool), now: Nanos) {
         let Self { router, neighbours, attached, kernel, registry, installed, sources, local, news, .. } =
             self;
@@ -347,7 +348,7 @@ impl Routing {
             news.ingresses |= local.set_forwarded(forwarded.map(|(prefix, _)| *prefix).collect());
         }
         let mut dirty = dirty.into_iter().collect::<Vec<_>>();
-        // What is inherited is there before those who inherit.
+        // Shorter prefixes first, because longer ones inherit from them.
         dirty.sort_unstable_by_key(|prefix| (prefix.bits(), *prefix));
         for prefix in dirty {
             let wanted = sources.routes(prefix, mirror);
@@ -376,7 +377,7 @@ impl Routing {
 
     fn hear_notices(&mut self, now: Nanos) {
         let Some(host_interfaces) = &self.host_interfaces else { return };
-        // Emptied first: a notice that comes now is heard the next time.
+        // Cleared first, so that a later notice is seen next time.
         let _: Result<usize, Errno> = rustix::io::read(&host_interfaces.notices, &mut [0_u8; 8]);
         for notice in self.router.notices().take() {
             let (Notice::Wanted { interface, address }
@@ -394,12 +395,12 @@ impl Routing {
         }
     }
 
-    /// The interface of that number of the kernel's.
+    /// The router's interface with a kernel index.
     fn by_index(&self, index: u32) -> Option<&Attached> {
         self.attached.iter().find(|attached| attached.index == index)
     }
 
-    /// The interface by which packets for an address leave directly, if they do, and the route's MTU.
+    /// Interface and MTU of the route to an address, if it is on-link.
     fn link_of(&self, address: IpAddr) -> Option<(InterfaceId, u16)> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
@@ -419,7 +420,7 @@ impl Routing {
     }
 }
 
-/// Reason for which packets to a prefix stay with the kernel, if all do.
+/// Reason why all packets to a prefix stay with the kernel; `None` if some are routed.
 fn stays(routes: &Wanted, registry: &NextHopRegistry) -> Option<Stays> {
     if let Some((Origin::Kernel(..), target)) = routes.only()
         && local_prefixes::is_local(target)
@@ -429,19 +430,19 @@ fn stays(routes: &Wanted, registry: &NextHopRegistry) -> Option<Stays> {
     routes.targets().all(|target| registry.is_kernels(target)).then_some(Stays::Forwarded)
 }
 
-/// True if a prefix is a part of another.
+/// True if `prefix` is more specific than `other` and inside it.
 fn is_below(prefix: Prefix, other: Prefix) -> bool {
     prefix.bits() > other.bits() && other.contains(prefix.address())
 }
 
-/// Makes the descriptors that wake the control thread when workers have notices.
+/// Creates the descriptors that wake the control thread.
 fn listen(router: &Router) -> Result<HostInterfaces, Errno> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let notices = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     epoll::add(&all, &notices, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     let wakeup = Arc::clone(&notices);
     router.notices().set_waker(move || {
-        // A full counter is a pending wakeup, so the one error that can occur changes nothing.
+        // The only possible error is a full counter, which means a pending wake-up.
         let _: Result<usize, Errno> = rustix::io::write(&wakeup, &1_u64.to_ne_bytes());
     });
     Ok(HostInterfaces { all: Arc::new(all), notices })

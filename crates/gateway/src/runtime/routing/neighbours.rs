@@ -1,4 +1,4 @@
-//! The kernel's neighbours, told to workers; and asked for, so that they stay known.
+//! The kernel's neighbours, published to workers and probed so that they stay valid.
 
 use super::Routing;
 use super::attached::Attached;
@@ -10,11 +10,11 @@ use polder_datapath::wire::MacAddress;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Neighbours that are known are checked so often.
+/// Interval at which known neighbours are probed.
 const CHECK: Nanos = Nanos::from_seconds(5);
-/// Gateways that are not known are asked for so often.
+/// Interval at which unresolved gateways are asked for.
 const ASK: Nanos = Nanos::from_millis(900);
-/// Neighbours that one look asks for.
+/// Maximum number of neighbours probed or asked for at a time.
 const MOST: usize = 256;
 
 /// Neighbours that workers know.
@@ -25,18 +25,18 @@ pub(super) struct Known {
     asked: Nanos,
 }
 
-/// Entry of one neighbour as workers know it.
+/// Entry of a neighbour as published to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     mac: [u8; 6],
-    /// True if packets to its own address go to it; false if it is a gateway alone.
+    /// True if the neighbour is an on-link destination; false if it is only a gateway.
     is_destination: bool,
     source: MacAddress,
     mtu: u16,
 }
 
 impl Routing {
-    /// Tells workers of these neighbours of the kernel's; of all if `None`.
+    /// Publishes changed neighbours to the workers; all neighbours if `changed` is `None`.
     pub(super) fn look_at_neighbours(&mut self, changed: Option<&HashSet<(u32, IpAddr)>>, now: Nanos) {
         let Some(mirror) = self.mirror() else { return };
         let looked_at = match changed {
@@ -52,12 +52,13 @@ impl Routing {
         }
     }
 
-    /// Link-layer address of a neighbour on a port that the kernel does not have, once Polder has heard of it.
+    /// Link-layer address of a neighbour on a port that the kernel does not have, once Polder has resolved
+    /// it.
     pub(in crate::runtime) fn own_neighbour(&self, port: PortId, address: IpAddr) -> Option<MacAddress> {
         self.neighbours.address(InterfaceId::untagged(port), address)
     }
 
-    /// Forgets the neighbours on interfaces that are the router's no more, or that another port has now.
+    /// Removes the neighbours on interfaces that are gone or belong to another port.
     pub(super) fn leave(&mut self, before: &[Attached]) {
         for Attached { index, interface, .. } in before {
             let stays = |now: &Attached| (now.index, now.interface.id) == (*index, interface.id);
@@ -109,8 +110,8 @@ impl Routing {
         }
     }
 
-    /// Asks for gateways that are not known, and has the kernel check those that it has not heard of for
-    /// long: it does not see that they are used. Whether a gateway is missing.
+    /// Asks for unresolved gateways, and makes the kernel probe known ones, because it does not see Polder's
+    /// use of them. Returns true if a gateway is unresolved.
     pub(in crate::runtime) fn ask_neighbours(&mut self, now: Nanos) -> bool {
         self.neighbours.expire(&mut self.router, now);
         let Some(kernel) = &self.kernel else { return false };

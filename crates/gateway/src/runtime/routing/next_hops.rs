@@ -1,7 +1,7 @@
-//! Next hops of workers, from the kernel's routes.
+//! Next hops of the workers, from the kernel's routes.
 //!
-//! Routes that lead to the same place share one way, and next hops by the same gateway one hop. When a link, an
-//! interface or a next hop object changes, next hops are written anew; no route is touched.
+//! Routes with the same target share a next-hop entry, and entries with the same gateway share a hop. When a
+//! link, an interface or a nexthop object changes, only next-hop entries are rewritten, no routes.
 
 use super::attached::Attached;
 use super::wanted::{SourceRoute, Wanted};
@@ -16,51 +16,51 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Time after which a batch that was under way when a next hop was given up has ended.
+/// Time after which a freed next-hop number is reused: batches in flight have ended by then.
 const REUSE_AFTER: Nanos = Nanos::from_seconds(2);
-/// Next hop objects may be groups of objects, but not of groups.
+/// Maximum nesting of nexthop objects: a group contains objects, but no groups.
 const DEPTH: usize = 2;
 
-/// The one neighbour of a link that has no other, or the machine at the other end of a TAP: whoever it is that is
-/// never asked for.
+/// Address of the only neighbour on a point-to-point link, and of this host behind a TAP; it is never
+/// resolved.
 pub(super) const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A gateway on an interface.
 pub(super) type HopKey = (InterfaceId, IpAddr);
 
-/// Current result of a route.
+/// Result of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lead {
-    /// To gateways, at least one of which can be sent to.
+    /// Gateways, of which at least one is usable.
     Hops(Vec<Member>),
-    /// To the destination itself, on a link, with the route's MTU if it has one.
+    /// On-link, with the route's MTU or 0.
     Link(InterfaceId, u16),
-    /// To the machine, where it is a station.
+    /// This host, behind a TAP.
     Machine(Member),
-    /// To an address of Polder's own, or to the machine where no port leads to it.
+    /// An address of Polder itself, or of this host where no port leads to it.
     Local,
     Broadcast,
     Blackhole,
     Unreachable,
     Prohibit,
-    /// To the kernel, which has an interface or a way of sharing flows that the router lacks.
+    /// Left to the kernel, because it uses an interface or a flow distribution that the router does not have.
     Kernel(KernelRoute),
-    /// To interfaces that are down or gone.
+    /// Interfaces that are down or gone.
     Nowhere,
 }
 
-/// One gateway of several.
+/// One gateway of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) key: HopKey,
-    /// The largest packet that the route lets pass, in bytes; 0 if it says nothing.
+    /// The route's MTU in bytes; 0 without one.
     pub(super) mtu: u16,
     pub(super) weight: u16,
-    /// True if packets can be sent there.
+    /// True if packets can be sent to it.
     pub(super) carries: bool,
 }
 
-/// State from which results of routes and hops are derived.
+/// State that results of routes are derived from.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) attached: &'a [Attached],
@@ -68,7 +68,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Current result of a target.
+    /// Result of a target.
     pub(super) fn lead(&self, target: &Target) -> Lead {
         match target {
             Target::Hops(hops) => self.hops(hops),
@@ -88,8 +88,8 @@ impl View<'_> {
         }
     }
 
-    /// Owner of an address on an interface: Polder on an interface that it alone has, else the machine, which
-    /// has all of its addresses wherever it listens.
+    /// Result for a local address on an interface: Polder's own where only Polder has the interface,
+    /// otherwise this host's, through any TAP where it is up.
     fn local(&self, index: u32) -> Lead {
         let is_own =
             |attached: &Attached| attached.index == index && attached.interface.owner == Owner::Polder;
@@ -106,7 +106,7 @@ impl View<'_> {
         Lead::Machine(Member { key: (found.interface.id, NOBODY), mtu: 0, weight: 1, carries: found.carries })
     }
 
-    /// The hops of a next hop object; `None` for a black hole.
+    /// Hops of a nexthop object; `None` for a blackhole.
     fn object(&self, id: u32, depth: usize) -> Option<Vec<HopSpec>> {
         let object = self.mirror.and_then(|mirror| mirror.object(id)).filter(|_| depth > 0);
         match object {
@@ -132,14 +132,14 @@ impl View<'_> {
                 is_kernels |= self.is_kernels(hop.index);
                 continue;
             };
-            // A link with one neighbour leads to it whatever the destination.
+            // A point-to-point link has the same next hop for all destinations.
             match hop.gateway.or_else(|| far.is_some().then_some(NOBODY)) {
                 Some(gateway) => {
                     let key = (interface.id, gateway);
                     members.push(Member { key, mtu: hop.mtu, weight: hop.weight, carries: *carries });
                 }
                 None if hops.len() == 1 && *carries => return Lead::Link(interface.id, hop.mtu),
-                // The router cannot share flows with a link on which there are many neighbours.
+                // The router cannot distribute flows to an on-link route.
                 None => is_kernels |= hops.len() > 1 && *carries,
             }
         }
@@ -156,7 +156,7 @@ impl View<'_> {
         if members.is_empty() { Lead::Nowhere } else { Lead::Hops(members) }
     }
 
-    /// True if the kernel can send by an interface that is no TAP of the router's.
+    /// True if the kernel can send by an interface, unless that is a TAP of the router.
     fn is_kernels(&self, index: u32) -> bool {
         let leads_back = self.attached.iter().filter_map(|attached| attached.machine.as_ref());
         self.mirror.and_then(|mirror| mirror.link(index)).is_some_and(Link::carries)
@@ -186,7 +186,7 @@ impl Lead {
 #[derive(Debug, Default)]
 pub(super) struct NextHopRegistry {
     targets: HashMap<Arc<Target>, Entry>,
-    /// By gateway, one for each MTU.
+    /// Hops by gateway, one for each MTU.
     hops: HashMap<HopKey, Vec<HopEntry>>,
     free: VecDeque<(Nanos, NextHopId)>,
 }
@@ -196,7 +196,7 @@ struct Entry {
     id: NextHopId,
     routes: usize,
     lead: Lead,
-    /// Division of the flows when all hops carry; a hop that comes back finds its flows again.
+    /// Division of flows with all hops usable; a hop that returns gets the same flows.
     group: Option<NextHopGroup>,
 }
 
@@ -207,7 +207,7 @@ struct HopEntry {
     leads: usize,
 }
 
-/// State that changes with the registry.
+/// State that the registry updates.
 pub(super) struct NextHopContext<'a> {
     pub(super) router: &'a mut Router,
     pub(super) neighbours: &'a mut Neighbours,
@@ -216,25 +216,25 @@ pub(super) struct NextHopContext<'a> {
 }
 
 impl NextHopRegistry {
-    /// The gateways that routes lead to.
+    /// Gateways of all routes.
     pub(super) fn gateways(&self) -> impl Iterator<Item = HopKey> + '_ {
         self.hops.keys().copied()
     }
 
-    /// True if routes lead to a gateway.
+    /// True if a route leads to a gateway.
     pub(super) fn has_gateway(&self, key: HopKey) -> bool {
         self.hops.contains_key(&key)
     }
 
-    /// True if the kernel forwards what a target is for, whoever sent it.
+    /// True if the kernel forwards packets for a target from any source.
     pub(super) fn is_kernels(&self, target: &Arc<Target>) -> bool {
         self.targets
             .get(target)
             .is_some_and(|entry| matches!(&entry.lead, Lead::Kernel(route) if !route.is_filtered))
     }
 
-    /// The way of one more route to a target. `before` is where the route led: flows that can stay with
-    /// their hop do.
+    /// Next-hop number for another route to a target. `before` is the route's previous target: flows keep
+    /// their hop where possible.
     fn take(
         &mut self,
         target: &Arc<Target>,
@@ -254,7 +254,7 @@ impl NextHopRegistry {
         Some(id)
     }
 
-    /// The way of the routes to one more prefix; `before` as for [`take`](Self::take).
+    /// Next-hop number for the routes to another prefix; `before` as for [`take`](Self::take).
     pub(super) fn take_all(
         &mut self,
         wanted: &Wanted,
@@ -273,7 +273,7 @@ impl NextHopRegistry {
         self.place(NextHopEntry::BySource(networks.into()), context)
     }
 
-    /// The routes to a prefix, whose way was `id`, count no more.
+    /// Releases the routes to a prefix, whose next-hop number was `id`.
     pub(super) fn give_all_back(
         &mut self,
         wanted: &Wanted,
@@ -286,7 +286,7 @@ impl NextHopRegistry {
         }
     }
 
-    /// A route leads to a target no more.
+    /// Releases a route's target.
     fn give_back(&mut self, target: &Arc<Target>, context: &mut NextHopContext<'_>) {
         let Some(entry) = self.targets.get_mut(target) else { return };
         entry.routes -= 1;
@@ -299,7 +299,7 @@ impl NextHopRegistry {
         }
     }
 
-    /// Works everything out anew. With `all`, hops are made anew as well, because interfaces have changed.
+    /// Recomputes all next hops. With `all`, hops are rewritten as well, because interfaces have changed.
     pub(super) fn refresh(&mut self, all: bool, context: &mut NextHopContext<'_>) {
         let gateways = self.hops.iter().filter(|_| all);
         for (key, entry) in gateways.flat_map(|(key, entries)| entries.iter().map(|entry| (*key, entry))) {
@@ -324,7 +324,7 @@ impl NextHopRegistry {
         }
     }
 
-    /// The hops of a lead are there from here on.
+    /// Adds a reference to the hops of a result.
     fn hold(&mut self, lead: &Lead, context: &mut NextHopContext<'_>) {
         for &Member { key, mtu, .. } in lead.members() {
             let known = self.hops.get_mut(&key).into_iter().flatten().find(|entry| entry.mtu == mtu);
@@ -352,7 +352,7 @@ impl NextHopRegistry {
         }
     }
 
-    /// The way of a lead whose hops are held.
+    /// Next-hop entry of a result whose hops are referenced.
     fn way(
         &self,
         lead: &Lead,
@@ -402,13 +402,13 @@ impl NextHopRegistry {
         let carry = hops.iter().filter(|member| member.carries).filter_map(of).collect::<Vec<_>>();
         let way = match group.with_members(&carry) {
             Ok(now) => NextHopEntry::Group(now),
-            // Nobody carries.
+            // No hop is usable.
             Err(_) => NextHopEntry::Elsewhere,
         };
         (way, Some(group))
     }
 
-    /// A number for a way: one that nobody uses any more, or a new one.
+    /// Stores an entry under a free number: a reused or a new one.
     fn place(&mut self, way: NextHopEntry, context: &mut NextHopContext<'_>) -> Option<NextHopId> {
         match self.free.front() {
             Some(&(since, id)) if context.now.since(since) >= REUSE_AFTER => {
@@ -421,7 +421,7 @@ impl NextHopRegistry {
     }
 }
 
-/// A gateway on an interface, in packets that fit the interface and the route.
+/// Hop entry of a gateway, with the smaller MTU of the interface and the route.
 fn hop((interface, gateway): HopKey, mtu: u16, context: &mut NextHopContext<'_>) -> Option<NextHopEntry> {
     let found = context.view.attached.iter().find(|attached| attached.interface.id == interface)?;
     let (neighbour, cuts) = match (&found.far, &found.machine) {

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 impl Routing {
-    /// The routes that packets follow.
+    /// Rows of the routes in use.
     pub(in crate::runtime) fn routes(&self, configuration: &Configuration) -> Routes {
         let mut prefixes = self.installed.keys().copied().collect::<Vec<_>>();
         prefixes.sort_unstable_by_key(|prefix| (prefix.is_v6(), prefix.address(), prefix.bits()));
@@ -24,7 +24,7 @@ impl Routing {
         Routes { routes: rows.collect(), ..self.summary(configuration) }
     }
 
-    /// The routes to a prefix, in the order in which they are tried; for packets from `of` alone, if that is given.
+    /// Routes to a prefix in look-up order; only routes that match the source `of`, if given.
     fn rows(&self, prefix: Prefix, of: Option<IpAddr>) -> Vec<RouteRow> {
         let Some(routes) = self.installed.get(&prefix) else { return Vec::new() };
         let by_source =
@@ -36,7 +36,7 @@ impl Routing {
         all.map(|(source, origin, target)| self.route((prefix, source), origin, target)).collect()
     }
 
-    /// Numbers about the routes, and none of them.
+    /// Totals without routes.
     pub(in crate::runtime) fn summary(&self, configuration: &Configuration) -> Routes {
         let (ipv4, ipv6) = self.count_routes();
         let tables = [self.router.table(false), self.router.table(true)];
@@ -100,8 +100,8 @@ impl Routing {
         }
     }
 
-    /// The routes to the most specific prefix that covers an address, in the order in which they are tried; for packets
-    /// from `source` alone, if that is given.
+    /// Routes to the longest prefix that contains an address, in look-up order; only routes that match
+    /// `source`, if given.
     pub(in crate::runtime) fn covering(&self, address: IpAddr, source: Option<IpAddr>) -> Vec<RouteRow> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let covering = (0..=bits).rev().filter_map(|bits| Prefix::new(address, bits).ok());
@@ -109,7 +109,7 @@ impl Routing {
         rows.unwrap_or_default()
     }
 
-    /// Kernel's name for the state of a neighbour of its own.
+    /// Kernel's name for the state of a neighbour.
     pub(in crate::runtime) fn state_of(
         &self,
         interface: InterfaceId,
@@ -119,12 +119,12 @@ impl Routing {
         self.mirror()?.neighbour(attached.index, address).map(|known| known.word())
     }
 
-    /// Link-layer address by which packets without a tag reach the router on a port.
+    /// MAC address of the router's untagged interface on a port.
     pub(in crate::runtime) fn station(&self, port: PortId) -> Option<MacAddress> {
         self.find(InterfaceId::untagged(port)).map(|attached| attached.interface.mac)
     }
 
-    /// The name of an interface: the port's, and the VLAN.
+    /// Name of an interface: port and VLAN.
     pub(in crate::runtime) fn interface_name(&self, interface: InterfaceId) -> String {
         self.name_of(interface)
     }
@@ -149,7 +149,7 @@ impl Routing {
         entry.next_hop.address().map(|mac| mac.to_string())
     }
 
-    /// Number of neighbours, and of those whose link-layer address is known.
+    /// Number of neighbours, and of resolved ones.
     pub(in crate::runtime) fn count_neighbours(&self) -> (u64, u64) {
         let known = |known: bool| u64::from(known);
         let all = self.neighbours.iter().map(|(.., entry)| (1, known(entry.next_hop.address().is_some())));
@@ -162,12 +162,12 @@ impl Routing {
         (self.installed.len() as u64 - ipv6, ipv6)
     }
 
-    /// Changes of routes, next hops and neighbours since the start.
+    /// Number of changes of routes, next hops and neighbours since the start.
     pub(in crate::runtime) fn changes(&self) -> u64 {
         self.router.changes()
     }
 
-    /// Link-layer address of each neighbour, by port and address.
+    /// Link-layer address of each neighbour, by interface and address.
     pub(in crate::runtime) fn known_neighbours(&self) -> HashMap<(String, String), Option<MacAddress>> {
         let known = self.neighbours.iter().map(|(interface, address, entry)| {
             ((self.name_of(interface), address.to_string()), entry.next_hop.address())
@@ -175,12 +175,12 @@ impl Routing {
         known.collect()
     }
 
-    /// True if all of the kernel's tables are known, or none is followed.
+    /// True if all of the kernel's tables have been read, or none is followed.
     pub(in crate::runtime) fn is_settled(&self) -> bool {
         self.kernel.as_ref().is_none_or(Follow::is_settled)
     }
 
-    /// The neighbours that workers know, and those that are asked for.
+    /// Rows of the neighbours that workers know or have asked for.
     pub(in crate::runtime) fn neighbours(&self, now: Nanos) -> Vec<NeighbourRow> {
         let mut all = self.neighbours.iter().collect::<Vec<_>>();
         all.sort_unstable_by_key(|(interface, address, _)| (*interface, *address));

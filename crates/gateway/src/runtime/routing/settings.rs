@@ -1,6 +1,7 @@
-//! Settings of the kernel's that a router goes by: how sources are checked, and what chooses among next hops.
+//! Kernel settings that the router follows: source checks and multipath hashing.
 //!
-//! A change of `rp_filter` comes as a notice; the others come without one, so that all are read again now and then.
+//! A change of `rp_filter` causes a netlink notice; the others do not, so all settings are read again
+//! regularly.
 
 use super::wanted::LOCAL_TABLE;
 use super::{Ports, Routing, local_prefixes};
@@ -14,25 +15,25 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::str::FromStr;
 
-/// Settings are not read again before this time is over; the control thread looks each second.
+/// Minimum interval between two readings; the control thread asks every second.
 const READ_AGAIN: Nanos = Nanos::from_millis(500);
 /// Default of `fib_multipath_hash_fields`: addresses and protocol.
 const USUAL_FIELDS: u16 = 7;
 
-/// The settings as they were read.
+/// Settings as last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// By the name of an interface.
+    /// Source checks by interface name.
     checks: HashMap<String, SourceCheck>,
-    /// For IPv4 and IPv6.
+    /// Hash policies for IPv4 and IPv6.
     hashes: [HashPolicy; 2],
-    /// True if the kernel looks sources up whatever `rp_filter` says.
+    /// True if the kernel looks up source addresses in spite of `rp_filter = 0`.
     always: bool,
     read: Nanos,
 }
 
 impl Settings {
-    /// Check of the sources of packets that come in by the interface of that name.
+    /// Source check of packets received by an interface.
     pub(super) fn source_check(&self, interface: &str) -> SourceCheck {
         let known = self.checks.get(interface).copied().unwrap_or_default();
         SourceCheck { always: self.always, ..known }
@@ -40,8 +41,8 @@ impl Settings {
 }
 
 impl Routing {
-    /// Reads the settings again if it is time to, or with `anew`, and with `local` the sources in the
-    /// kernel's own table; true if an interface's settings have changed.
+    /// Reads the settings if due, or with `anew`; with `local`, also whether local routes require source
+    /// look-ups. Returns true if an interface's settings changed.
     pub(super) fn look_at_settings(
         &mut self,
         (configuration, ports): (&Configuration, &Ports),
@@ -68,7 +69,7 @@ impl Routing {
     }
 }
 
-/// The settings of interfaces that a router may be attached to.
+/// Source checks of interfaces that may belong to the router.
 fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> HashMap<String, SourceCheck> {
     let is_port = |link: &&Link| {
         let number = |port: &Port| ports.get(&port.id).and_then(|seen| seen.facts.index);
@@ -80,7 +81,7 @@ fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> Hash
     let all = Interface::read("all");
     let check = |name: &String| {
         let own = Interface::read(name);
-        // Documentation/networking/ip-sysctl.rst: the larger, and either.
+        // Documentation/networking/ip-sysctl.rst: the maximum of both, or either of both.
         let reverse_path = match all.rp_filter.max(own.rp_filter) {
             0 => ReversePath::Off,
             1 => ReversePath::Strict,
@@ -97,7 +98,7 @@ fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> Hash
     mirror.links().filter(is_port).map(|link| check(&link.name)).collect()
 }
 
-/// The settings of one interface, or of all.
+/// Settings of one interface, or of `all`.
 struct Interface {
     rp_filter: u8,
     accept_local: bool,
@@ -121,7 +122,8 @@ fn hash_policy(family: &str) -> HashPolicy {
     HashPolicy::new(policy, fields).unwrap_or_default()
 }
 
-/// True if the kernel looks each source up although `rp_filter` is off: rules or local routes beyond its own.
+/// True if the kernel looks up each source address in spite of `rp_filter = 0`: because of added rules or
+/// local routes.
 fn looks_always(mirror: &Mirror) -> bool {
     let addresses = mirror.addresses().map(|address| Prefix::host(address.address)).collect::<HashSet<_>>();
     let is_own = |prefix: Prefix| match prefix.address() {
@@ -133,7 +135,7 @@ fn looks_always(mirror: &Mirror) -> bool {
         || local.any(|(_, prefix, _, target)| matches!(**target, Target::Local(_)) && !is_own(prefix))
 }
 
-/// Addresses of the machine, and those of all stations of its networks.
+/// IPv4 addresses of this host, and broadcast addresses of its networks.
 fn specials(mirror: &Mirror) -> Vec<(Ipv4Addr, Special)> {
     let own = mirror.addresses().filter_map(|address| match address.address {
         IpAddr::V4(address) => Some((address, Special::Machine)),
@@ -150,7 +152,7 @@ fn specials(mirror: &Mirror) -> Vec<(Ipv4Addr, Special)> {
     all
 }
 
-/// A number of /proc/sys/net, of the network namespace of the calling thread.
+/// A numeric setting in /proc/sys/net, in the calling thread's network namespace.
 fn number<T: FromStr>(name: &str) -> Option<T> {
     std::fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?.trim().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Choice of a route: those of the router itself, then the kernel's tables one after the other.
+//! Choice of the route to each prefix: the router's own routes first, then the kernel's tables in order.
 
 use super::attached::{Attached, on_link};
 use super::is_below;
@@ -13,30 +13,30 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// The kernel's table of its own addresses.
+/// The kernel's table `local`.
 pub(super) const LOCAL_TABLE: u32 = 255;
 
 /// Origin of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The file.
+    /// The configuration file.
     File,
     /// An address of a port.
     Address,
-    /// A table of the kernel's, with a metric.
+    /// A kernel table, with the metric.
     Kernel(u32, u32),
 }
 
-/// The routes to a prefix that count.
+/// The routes in use to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// For packets of all sources that none of `by_source` is for.
+    /// Route for sources that no entry of `by_source` contains.
     pub(super) any: Option<(Origin, Arc<Target>)>,
-    /// For packets from networks; the first that contains a source counts.
+    /// Source-specific routes; the first that contains the source is used.
     pub(super) by_source: Box<[SourceRoute]>,
 }
 
-/// A route for packets from one network.
+/// A source-specific route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceRoute {
     pub(super) source: Prefix,
@@ -49,13 +49,13 @@ impl Wanted {
         Self { any: Some((origin, target)), by_source: Box::default() }
     }
 
-    /// The targets of all routes.
+    /// Targets of all routes.
     pub(super) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         let by_source = self.by_source.iter().map(|route| &route.target);
         by_source.chain(self.any.iter().map(|(_, target)| target))
     }
 
-    /// The one route that counts for packets of all sources.
+    /// The only route, if it applies to all sources.
     pub(super) fn only(&self) -> Option<(Origin, &Arc<Target>)> {
         let (origin, target) = self.any.as_ref().filter(|_| self.by_source.is_empty())?;
         Some((*origin, target))
@@ -65,21 +65,20 @@ impl Wanted {
 /// Routes that the kernel does not have.
 pub(super) type Own = HashMap<Prefix, (Origin, Arc<Target>)>;
 
-/// Tables in which a route is looked for.
+/// Tables in which routes are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// Routes of the router itself.
+    /// The router's own routes.
     pub(super) own: Own,
-    /// The kernel's tables for IPv4 and IPv6, in order.
+    /// Kernel tables for IPv4 and IPv6, in look-up order.
     pub(super) tables: [Vec<u32>; 2],
-    /// Networks of the kernel's own table that hide prefixes in later ones.
+    /// Networks in the table `local` that hide prefixes in later tables.
     pub(super) local: BTreeSet<Prefix>,
-    /// Next hops of the machine's that lead to the router itself.
+    /// The host's next hops that lead back to the router.
     pub(super) back: Back,
 }
 
-/// Links and next hops of the machine by a TAP of the router: its way to Polder, which Polder cannot
-/// use itself.
+/// Links and nexthop objects of the host that lead through a TAP to Polder, which Polder cannot use itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Back {
     links: BTreeSet<u32>,
@@ -105,7 +104,7 @@ impl Back {
         Self { links, objects }
     }
 
-    /// True if a route leads there and nowhere else.
+    /// True if a target only leads back to the router.
     fn takes(&self, target: &Target) -> bool {
         match target {
             Target::Hops(hops) => !hops.is_empty() && hops.iter().all(|hop| self.links.contains(&hop.index)),
@@ -121,15 +120,15 @@ impl Back {
 }
 
 impl Sources {
-    /// The routes to a prefix that count.
+    /// The routes in use to a prefix.
     pub(super) fn routes(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<Wanted> {
         let by_source = mirror.filter(|_| !self.own.contains_key(&prefix));
         let by_source = by_source.and_then(|mirror| self.by_source(prefix, mirror));
         by_source.or_else(|| self.route(prefix, mirror).map(Wanted::any))
     }
 
-    /// The routes to a prefix, if some are for single sources: in the order in which the kernel tries them, which goes
-    /// on with shorter prefixes as long as no route is for all sources (`fib6_node_lookup`).
+    /// The routes to a prefix, if some are source-specific, in the kernel's order: shorter prefixes follow
+    /// until a route applies to all sources (`fib6_node_lookup`).
     fn by_source(&self, prefix: Prefix, mirror: &Mirror) -> Option<Wanted> {
         let has_own = |table: &u32| mirror.routes_to(*table, prefix).next().is_some();
         if !prefix.is_v6() || !mirror.has_routes_by_source() || !self.tables[1].iter().any(has_own) {
@@ -151,7 +150,7 @@ impl Sources {
         (!by_source.is_empty()).then(|| Wanted { any, by_source: by_source.into() })
     }
 
-    /// Routes of a table that the kernel tries for a prefix, until one says that later tables are to be looked at.
+    /// Routes of a table that the kernel tries for a prefix, until a route passes on to the next table.
     fn tried<'a>(
         &'a self,
         table: u32,
@@ -167,7 +166,7 @@ impl Sources {
         routes.filter(|route| !self.back.takes(&route.target)).map(move |route| (table, route))
     }
 
-    /// The route to a prefix that counts for packets of all sources.
+    /// The route to a prefix that applies to all sources.
     fn route(&self, prefix: Prefix, mirror: Option<&Mirror>) -> Option<(Origin, Arc<Target>)> {
         if let Some((origin, target)) = self.own.get(&prefix) {
             return Some((*origin, Arc::clone(target)));
@@ -187,14 +186,14 @@ impl Sources {
         None
     }
 
-    /// The route of a table to a prefix that counts there.
+    /// The first usable route to a prefix in a table.
     fn first<'a>(&self, mirror: &'a Mirror, table: u32, prefix: Prefix) -> Option<(u32, &'a Arc<Target>)> {
         let mut routes = mirror.routes_to(table, prefix).filter(|route| route.source.is_none());
         let route = routes.find(|route| !self.back.takes(&route.target))?;
         Some((route.metric, &route.target))
     }
 
-    /// True if a table has a route that covers a prefix.
+    /// True if a table has a route that contains a prefix.
     fn covers(&self, mirror: &Mirror, table: u32, prefix: Prefix) -> bool {
         if mirror.size(table) == 0 {
             return false;
@@ -204,14 +203,15 @@ impl Sources {
         routes.any(|(_, target)| **target != Target::Throw)
     }
 
-    /// True if tables behind that one have routes, which it may hide.
+    /// True if later tables have routes, which this table may hide.
     pub(super) fn hides(&self, table: u32, is_v6: bool, mirror: &Mirror) -> bool {
         let tables = self.tables[usize::from(is_v6)].iter();
         tables.skip_while(|&&known| known != table).skip(1).any(|&later| mirror.size(later) > 0)
     }
 }
 
-/// The tables that count, for IPv4 and IPv6; and how many rules for some packets alone are left out.
+/// Kernel tables in use for IPv4 and IPv6, and the number of rules that are ignored because they select
+/// packets.
 pub(super) fn tables(configuration: &Configuration, mirror: Option<&Mirror>) -> ([Vec<u32>; 2], usize) {
     let router = &configuration.router;
     if router.routes == RoutesFrom::Static {
@@ -240,8 +240,7 @@ pub(super) fn tables(configuration: &Configuration, mirror: Option<&Mirror>) -> 
     ([with_local(false), with_local(true)], left_out)
 }
 
-/// The routes of the router itself: of its addresses, where the kernel's tables do not have them, and of
-/// the file.
+/// The router's own routes: for its addresses, where the kernel has none, and from the file.
 pub(super) fn own(configuration: &Configuration, attached: &[Attached]) -> Own {
     let mut own = Own::new();
     let is_static = configuration.router.routes == RoutesFrom::Static;
@@ -263,14 +262,14 @@ fn to_link(index: u32) -> HopSpec {
     HopSpec { index, gateway: None, weight: 1, mtu: 0, wrapped: false }
 }
 
-/// An address, its network, and the addresses of the network that are no station's.
+/// Adds routes for an address, its network, and the network's broadcast addresses.
 fn connect(own: OwnAddress, index: u32, routes: &mut Own) {
     let mut add = |prefix: Prefix, target: Arc<Target>| {
         routes.insert(prefix, (Origin::Address, target));
     };
     let of_link = matches!(own.address, IpAddr::V6(address) if address.is_unicast_link_local());
     let Ok(network) = Prefix::new(own.address, own.bits) else { return };
-    // Every link has the same.
+    // Every link has the same link-local network.
     if !of_link && !network.is_host() {
         add(network, Arc::new(Target::Hops(vec![to_link(index)])));
     }

@@ -1,4 +1,4 @@
-//! From the running configuration to that of the file, and back.
+//! Changes of the running configuration to the file's, and their roll-back.
 
 use super::{Service, refusal};
 use crate::config::added::{self, NotOnePort};
@@ -19,16 +19,18 @@ use polder_datapath::units::Nanos;
 use std::sync::PoisonError;
 
 impl Service {
-    /// Carries a reload out, or for a dry run all of it but the last step.
+    /// Reloads; a dry run stops before the last step.
     pub(super) fn change(&self, request: ReloadRequest) -> Result<Reloaded, Refusal> {
-        // The control thread looks at the confirmation in each turn, and reading a long file takes a while.
+        // The control thread takes the confirmation's lock in each turn, so it is not held while a long file
+        // is read.
         let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let added = lock(&self.gateway).added.clone();
         let (loaded, added) = self.load(&added)?;
         self.apply(loaded, request, added)
     }
 
-    /// Adds, changes or takes away a port; what files say otherwise is left as it is.
+    /// Adds, changes or removes a port; other differences between the files and the running configuration
+    /// stay.
     pub(super) fn change_port(&self, request: &PortRequest) -> Result<Reloaded, Refusal> {
         let _one_at_a_time = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let (running, mut added) = {
@@ -83,8 +85,8 @@ impl Service {
         self.apply(loaded?, with, added)
     }
 
-    /// Goes on to another configuration, with these ports that were added by command, or for a dry run does all of it but the
-    /// last step.
+    /// Applies another configuration, with the ports `added` by command; a dry run stops before the last
+    /// step.
     pub(super) fn apply(
         &self,
         mut loaded: config::Loaded,
@@ -124,10 +126,10 @@ impl Service {
             gateway.tell_hooks();
             pending.into_iter().for_each(|pending| confirmation.wait(pending));
         } else if !request.dry_run {
-            // Keys may be others in the same files.
+            // Keys of BFD and keepalive may have changed.
             gateway.watch_tunnels();
         }
-        // Not before: what could not be carried out is not kept.
+        // Done last: a change that failed is not stored.
         if !request.dry_run {
             gateway.added = added;
         }
@@ -137,12 +139,12 @@ impl Service {
         Ok(Reloaded { applied: !request.dry_run, changes, warnings, confirm: seconds })
     }
 
-    /// Compares the running configuration with the files, and these ports that were added by command.
+    /// Compares the running configuration with the files plus the ports `added` by command.
     pub(super) fn compare(&self, added: &[AddedPort]) -> Result<Compared, Refusal> {
         let (mut loaded, _) = self.load(added)?;
         let gateway = lock(&self.gateway);
         let running = &gateway.configuration;
-        // A reload would keep it, too.
+        // A reload would keep these settings, too.
         keep_on_exit(running, &mut loaded.configuration);
         decision::keep(running, &mut loaded.configuration);
         let difference = difference(&gateway.renamed_as_in(&loaded.configuration), &loaded.configuration);
@@ -156,7 +158,7 @@ impl Service {
         })
     }
 
-    /// Reads the files, with these ports that stand in none, as far as they go on.
+    /// Reads the files, with those ports of `added` that remain valid.
     fn load(&self, added: &[AddedPort]) -> Result<(config::Loaded, AddedPorts), Refusal> {
         let load = |added: &[AddedPort]| {
             config::load_with(&self.path, &named(added)).map_err(|error| match error {
@@ -170,13 +172,13 @@ impl Service {
         if of_patterns.is_empty() {
             return Ok((loaded, kept));
         }
-        // The file may have other patterns, or the interface for itself.
+        // The file may have other patterns, or a port of its own for the interface.
         let still = of_patterns.iter().filter_map(|port| port.still(&loaded.configuration));
         kept.extend(still);
         Ok((load(&kept)?, kept))
     }
 
-    /// Takes a change back that is due. Gives it out if it is the start.
+    /// Rolls back a pending change that has expired. Returns it if it is the start.
     pub(super) fn take_back(&self) -> Option<Pending> {
         let mut confirmation = self.confirmation();
         confirmation.pending()?;
@@ -196,8 +198,8 @@ impl Service {
     }
 }
 
-/// Opens ports anew about whose packets somebody else decides from here on, and says which. The kernel forwards what comes
-/// meanwhile: one port is closed at a time.
+/// Reopens ports whose `decide` changes, and returns their descriptions. One port is closed at a time; the
+/// kernel forwards its packets meanwhile.
 fn decide_anew(gateway: &mut Gateway, next: &Configuration) -> Result<Vec<String>> {
     let mut changes = Vec::new();
     for (name, decide) in decision::moved(&gateway.configuration, next) {
@@ -215,12 +217,12 @@ fn decide_anew(gateway: &mut Gateway, next: &Configuration) -> Result<Vec<String
     Ok(changes)
 }
 
-/// Tables of ports that stand in no file, with what stands for the file of each.
+/// Tables of ports that are in no file, each with a label in place of the file's name.
 pub(in crate::runtime) fn named(added: &[AddedPort]) -> Vec<(String, String)> {
     added.iter().map(|port| (port.origin(), port.tables.clone())).collect()
 }
 
-/// A configuration with other ports.
+/// The running configuration, without `removed` and with the ports of `texts`.
 pub(super) fn with_ports(
     running: &Configuration,
     removed: &[&str],
@@ -233,7 +235,7 @@ fn invalid(report: &Report) -> Refusal {
     Refusal { brief: Some(report.brief()), ..refusal(Fault::Input, report.to_string()) }
 }
 
-/// True if the running port `name` is the one that its tables in a file describe.
+/// True if the running port `name` equals its description in a file.
 fn is_as_said(running: &Configuration, name: &str, tables: &str) -> bool {
     let is_there = running.ports.iter().any(|port| port.name == name);
     let texts = [(format!("polder port {name}"), tables.to_owned())];
@@ -241,12 +243,12 @@ fn is_as_said(running: &Configuration, name: &str, tables: &str) -> bool {
     said.and_then(Result::ok).is_some_and(|said| difference(running, &said.configuration).is_empty())
 }
 
-/// Answer to a request about what is so already.
+/// Answer to a request that changes nothing.
 fn unchanged(dry_run: bool) -> Reloaded {
     Reloaded { applied: !dry_run, changes: Vec::new(), warnings: String::new(), confirm: None }
 }
 
-/// Makes sure that a reload does not run into a change that waits to be confirmed.
+/// Refuses a reload without `--confirm` while a change is pending.
 fn is_free(confirmation: &Confirmation, request: ReloadRequest, now: Nanos) -> Result<()> {
     let Some(pending) = confirmation.pending() else { return Ok(()) };
     ensure!(
@@ -258,7 +260,7 @@ fn is_free(confirmation: &Confirmation, request: ReloadRequest, now: Nanos) -> R
     Ok(())
 }
 
-/// The way back from a reload to what runs.
+/// The roll-back of a reload to the running configuration.
 fn way_back(gateway: &Gateway, plan: &Plan, until: Nanos) -> Result<Pending> {
     let before = &gateway.configuration;
     let back = difference(&plan.difference.target, before);
@@ -270,7 +272,7 @@ fn way_back(gateway: &Gateway, plan: &Plan, until: Nanos) -> Result<Pending> {
     Ok(Pending { until, back: Back::To(Box::new(before.clone())), closed })
 }
 
-/// Interfaces that ports leave closed when they go, and that are open.
+/// Open interfaces that ports leave closed when they are removed.
 pub(in crate::runtime) fn closing<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<String> {
     let closing =
         ports.filter(|port| port.on_exit == OnExit::Drop).filter_map(|port| port.device.interface());

@@ -1,4 +1,4 @@
-//! Ports of patterns, which come and go with their interfaces.
+//! Ports from patterns, added and removed with their interfaces.
 
 use super::change::{named, with_ports};
 use super::{Seen, Service};
@@ -15,16 +15,16 @@ use polder_datapath::units::Nanos;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-/// Time after which what failed is tried again: rules of the kernel go without a notice.
+/// Retry interval after a failure: the kernel gives no notice when its rules are removed.
 const RETRY: Nanos = Nanos::from_seconds(10);
 
 impl Seen {
-    /// True if there is something to do.
+    /// True if interfaces or patterns may have changed.
     fn is_due(&mut self, patterns: &[Pattern], now: Nanos) -> bool {
         if self.notices.is_none() {
             self.notices = Notices::new().ok();
         }
-        // Without notices, each look is one.
+        // Without a notice socket, every call checks.
         let has_news = self.notices.as_ref().is_none_or(Notices::take);
         let is_new = self.patterns != patterns;
         let is_late = self.retry_at.is_some_and(|at| at <= now);
@@ -36,7 +36,7 @@ impl Seen {
 }
 
 impl Service {
-    /// Makes ports of interfaces of patterns that have come, and takes those away whose interface has gone.
+    /// Adds ports for new interfaces that match patterns, and removes ports whose interface is gone.
     pub(super) fn follow_patterns(&self) {
         let (patterns, added, now) = {
             let gateway = lock(&self.gateway);
@@ -72,13 +72,13 @@ impl Service {
         seen.skipped = skipped;
     }
 
-    /// Changes the ports of patterns: all at once, or each by itself if that is refused. Gives those that failed.
+    /// Changes the ports from patterns: all at once, or one by one if that is refused. Returns the failures.
     fn exchange(&self, gone: &[String], new: &[AddedPort]) -> Vec<Skipped> {
         if gone.is_empty() && new.is_empty() || self.change_ports(gone, new).is_ok() {
             return Vec::new();
         }
         for name in gone {
-            // It is closed, and stays so until this works.
+            // The port is closed already, and its removal is retried.
             if let Err(refusal) = self.change_ports(std::slice::from_ref(name), &[]) {
                 tracing::warn!("port {name} is still there: {}", refusal.message);
             }
@@ -92,12 +92,13 @@ impl Service {
         new.iter().filter_map(failed).collect()
     }
 
-    /// Has the kernel decide, and ports carry its connections, once a hook has appeared that the router's packets would go round.
+    /// Lets the kernel decide, and ports carry its connections, once a hook appears that routed packets would
+    /// bypass.
     pub(super) fn follow_hooks(&self) {
         let times = lock(&self.gateway).hooks.appeared();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = core::mem::replace(&mut seen.hooks, times) < times;
-        // Asks the kernel, so it comes last.
+        // Checked last, because it queries the kernel.
         if !is_news || !decision::may_settle(&lock(&self.gateway).configuration) {
             return;
         }
@@ -120,7 +121,7 @@ impl Service {
             added.extend_from_slice(new);
             self.apply(loaded, ReloadRequest { dry_run: false, yes: false, confirm: None }, added)
         }?;
-        // What failed is said by its interface.
+        // Failures were logged for each interface.
         self.announced(false, || Ok(reloaded))
     }
 }

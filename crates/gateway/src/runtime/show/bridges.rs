@@ -9,7 +9,7 @@ use polder_datapath::forward::{Fdb, FdbEntry, PortLearning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Port or tunnel, and its remote, by number.
+/// Name of each port or tunnel with the tunnel's remote, by port number.
 pub(super) fn places(configuration: &Configuration) -> BTreeMap<u16, (String, Option<String>)> {
     let place = |(id, name): (PortId, &str)| {
         let tunnel = configuration.tunnel(id);
@@ -19,7 +19,7 @@ pub(super) fn places(configuration: &Configuration) -> BTreeMap<u16, (String, Op
     configuration.names().map(place).collect()
 }
 
-/// A bridge whose addresses are not read.
+/// A bridge row without its FDB entries, which are read without the gateway's lock.
 pub(super) struct Unread {
     pub(super) row: BridgeRow,
     pub(super) fdb: Option<Arc<Fdb>>,
@@ -41,7 +41,7 @@ pub(super) fn bridge_row(bridge: &Bridge, gateway: &Gateway) -> Unread {
 
 pub(super) fn member_row(member: &Member, fdb: Option<&Fdb>, gateway: &Gateway) -> MemberRow {
     let PortLearning { learned, evicted, limited } = fdb.map(|fdb| fdb.port(member.port)).unwrap_or_default();
-    // A tunnel is open when the port is that carries it.
+    // A tunnel is open while its underlay port is.
     let device = gateway.configuration.tunnel(member.port).map_or(member.port, |tunnel| tunnel.port);
     let vlans = member.vlan.as_ref().map(|vlan| match vlan {
         MemberVlan::Access(vlan) => format!("access {vlan}"),

@@ -1,7 +1,7 @@
 //! Rows of `polder show connections`.
 //!
-//! Connections are chosen by what the last look at the table has seen of them; of those alone the table is read. So a view costs the
-//! same whether the table has a hundred connections or a hundred thousand.
+//! Connections are selected by their state at the last periodic reading; only the selected ones are read from
+//! the table. So the cost of a view does not depend on the table's size.
 
 use crate::kernel::hooks::EachPacket;
 use crate::runtime::connections::{Entered, Seen, SharedKnown, State, Totals};
@@ -12,32 +12,33 @@ use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Connections that are shown at most, unless a number is asked for.
+/// Maximum number of connections shown, unless the request gives a number.
 pub(super) const MOST: usize = 1000;
 
-/// All that rows are made from, without the gateway.
+/// State that the rows are made from, without the gateway's lock.
 pub(in crate::runtime) struct Source {
-    /// The table, and what is known of it; `None` if the kernel decides about no port's packets.
+    /// The table with its known connections; `None` if no port has `decide = "kernel"`.
     pub(in crate::runtime) shared: Option<(Arc<ConnectionTable>, Arc<SharedKnown>)>,
     /// Reason why no connection is carried.
     pub(in crate::runtime) obstacle: Option<String>,
-    /// Rules that keep connections between two ports with the kernel.
+    /// Kernel rules that keep connections between two ports with the kernel.
     pub(in crate::runtime) rules: Vec<EachPacket>,
-    /// Ports by the numbers of their interfaces.
+    /// Port names by interface index.
     pub(in crate::runtime) ports: Vec<(u32, String)>,
-    /// The time.
+    /// Current time.
     pub(in crate::runtime) now: Nanos,
 }
 
 impl Source {
-    /// Totals alone; `None` if the kernel decides about no port's packets.
+    /// Totals only; `None` if no port has `decide = "kernel"`.
     pub(super) fn totals(self) -> Option<Connections> {
         let (table, known) = self.shared?;
         let totals = *known.lock().totals();
         Some(Connections { obstacle: self.obstacle, ..shown(&table, &totals) })
     }
 
-    /// Totals and at most `most` connections, of that name, address, number or state: those with the highest rate.
+    /// Totals, and the `most` connections with the highest rate that match the name, address, number or state
+    /// `of`.
     pub(super) fn read(self, of: Option<&str>, most: usize) -> Connections {
         let Some((table, known)) = &self.shared else {
             return Connections { obstacle: self.obstacle, ..Connections::default() };
@@ -56,7 +57,7 @@ impl Source {
         let connections = entered.into_iter().filter_map(|mut entered| {
             let directions = table.state(&entered.connection());
             entered.seen = Seen::of(&directions);
-            // Without an entry it has left.
+            // The entry was removed meanwhile.
             directions[0].is_entered.then(|| self.row(&entered))
         });
         let connections = connections.collect();
@@ -100,7 +101,7 @@ impl Source {
     }
 }
 
-/// Addresses and ports of both ends.
+/// Address and port of both ends.
 fn ends(tuple: &Tuple) -> [String; 2] {
     [(tuple.source, tuple.source_port), (tuple.destination, tuple.destination_port)]
         .map(|(address, port)| SocketAddr::new(address, port).to_string())

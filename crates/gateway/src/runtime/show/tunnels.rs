@@ -26,7 +26,7 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
             }
         }
     }
-    // A moment is no count.
+    // Times are not counts.
     let counts = sums.into_iter().filter(|(name, _)| !matches!(*name, "last_received" | "last_keepalive"));
     let counters = counts.map(|(name, count)| (name.to_owned(), count)).collect::<BTreeMap<_, _>>();
     let path_mtu = state.and_then(|state| state.next_hop.path_mtu());

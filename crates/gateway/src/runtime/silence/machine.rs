@@ -1,4 +1,4 @@
-//! Addresses, routes and connections of this machine: read, never written.
+//! Addresses, routes and TCP connections of this host, read only.
 
 use crate::kernel::message::{Address, Item, Said, Target, said};
 use crate::runtime::path::{interface_to, route_to};
@@ -9,25 +9,25 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The machine, as far as it was found out.
+/// State of this host, as far as the kernel reports it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::runtime) struct Machine {
     pub(in crate::runtime) links: Vec<Link>,
     pub(in crate::runtime) addresses: Vec<Address>,
-    /// Interfaces of default routes, with the router there.
+    /// Interfaces of default routes, with their gateway.
     pub(in crate::runtime) default_routes: Vec<(u32, Option<IpAddr>)>,
-    /// The connection by which the caller is logged in.
+    /// SSH connection of the caller.
     pub(super) login: Option<Login>,
-    /// TCP connections that are open.
+    /// Established TCP connections.
     pub(super) connections: Vec<Connection>,
 }
 
-/// A connection of SSH.
+/// An SSH connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Login {
     pub(super) client: IpAddr,
     pub(super) server: IpAddr,
-    /// The interface by which the kernel reaches the client.
+    /// Index of the interface by which the kernel reaches the client.
     pub(super) way_back: Option<u32>,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Connection {
 }
 
 impl Machine {
-    /// Looks at the machine, and at the connections to addresses of `interfaces`. What the kernel does not tell is not
-    /// there.
+    /// Reads the host's state, and its connections if addresses of `interfaces` are affected. Missing answers
+    /// of the kernel leave fields empty.
     pub(super) fn look<'a>(mut interfaces: impl Iterator<Item = &'a str>) -> Self {
         let mut machine = Self {
             login: std::env::var("SSH_CONNECTION").ok().as_deref().and_then(login),
@@ -57,7 +57,7 @@ impl Machine {
         machine
     }
 
-    /// Looks at interfaces, and their addresses and default routes, alone.
+    /// Reads only interfaces, addresses and default routes.
     pub(in crate::runtime) fn look_at_interfaces() -> Self {
         let Ok(mut client) = Client::open(None) else { return Self::default() };
         let mut dump = |kind, header: &[u8]| client.dump(kind, header).unwrap_or_default();
@@ -75,16 +75,17 @@ impl Machine {
         }
     }
 
-    /// The name of an interface.
+    /// Name of an interface; empty if unknown.
     pub(in crate::runtime) fn name(&self, index: u32) -> &str {
         let link = self.links.iter().find(|link| link.index == index);
         link.map_or("", |link| link.name.as_str())
     }
 
-    /// Interfaces that hear nothing when `interface` is taken whole: itself, those above it, and its master.
+    /// Interfaces that receive nothing when a port takes all frames of `interface`: itself, interfaces
+    /// stacked on it, and its master.
     pub(super) fn silent_with(&self, interface: &str) -> BTreeSet<u32> {
         let first = self.links.iter().filter(|link| link.name == interface).map(|link| link.index);
-        // Addresses of a VRF are on its members.
+        // A VRF's members keep their own addresses.
         let is_vrf = |link: &Link| link.kind == "vrf";
         let vrfs =
             self.links.iter().filter(|link| is_vrf(link)).map(|link| link.index).collect::<BTreeSet<_>>();
@@ -93,8 +94,8 @@ impl Machine {
     }
 }
 
-/// `first` with all interfaces of a network namespace that receive by one of them: those stacked on it, and its master
-/// as `masters` tells it.
+/// `first` with all interfaces that receive through them: stacked interfaces, and masters as `masters`
+/// returns them.
 pub(in crate::runtime) fn with_uppers(
     links: &[Link],
     first: impl IntoIterator<Item = u32>,
@@ -102,7 +103,7 @@ pub(in crate::runtime) fn with_uppers(
 ) -> BTreeSet<u32> {
     let mut uppers = HashMap::<u32, Vec<u32>>::new();
     for link in links {
-        // A veth's peer is no interface below it.
+        // A veth's peer is no lower interface.
         if let Some(lower) = link.lower().filter(|_| is_stacked(link)) {
             uppers.entry(lower).or_default().push(link.index);
         }
@@ -119,12 +120,12 @@ pub(in crate::runtime) fn with_uppers(
     found
 }
 
-/// True if an interface receives what the interface below it has received, as it came.
+/// True if an interface receives frames through its lower interface.
 pub(in crate::runtime) fn is_stacked(link: &Link) -> bool {
     matches!(link.kind.as_str(), "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec")
 }
 
-/// Interface and gateway by which the kernel sends what is for `somewhere`, if that is by a default route.
+/// Interface and gateway of the kernel's route to `somewhere`, if it is a default route.
 fn default_routes(somewhere: IpAddr) -> Vec<(u32, Option<IpAddr>)> {
     let answers = route_to(somewhere, FIB_MATCH).unwrap_or_default();
     let Some((kind, body)) = answers.first() else { return Vec::new() };
@@ -152,22 +153,22 @@ fn login(text: &str) -> Option<Login> {
     let mut address = || {
         let word = words.next()?;
         words.next()?;
-        // An address of a link has its interface behind it.
+        // A link-local address is followed by its interface.
         word.split('%').next()?.parse::<IpAddr>().ok()
     };
     let (client, server) = (address()?, address()?);
     Some(Login { client, server, way_back: interface_to(client).ok().flatten() })
 }
 
-/// The open connections of one table.
+/// Established connections of one table.
 fn connections(path: &str) -> Vec<Connection> {
-    // The kernel walks its whole table for each read, so none is spent on how long the text is.
+    // A large buffer, because the kernel walks its whole table for each read.
     let mut text = String::with_capacity(1 << 16);
     let _ = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
     text.lines().skip(1).filter_map(connection).collect()
 }
 
-/// A line of /proc/net/tcp: number, local and remote end, state, and more that does not matter here.
+/// Parses a line of /proc/net/tcp: number, local and remote end, state, and unused fields.
 fn connection(line: &str) -> Option<Connection> {
     const ESTABLISHED: &str = "01";
     let mut words = line.split_whitespace().skip(1);
@@ -177,7 +178,7 @@ fn connection(line: &str) -> Option<Connection> {
     (words.next()? == ESTABLISHED && !within).then_some(open)
 }
 
-/// An address in words of 32 bits, each in the machine's order, and a port; an IPv4 address may be written as IPv6.
+/// Parses an address, as 32-bit words in host byte order, and a port; an IPv4 address may be written as IPv6.
 fn end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let (words, rest) = address.as_bytes().as_chunks::<8>();
@@ -193,16 +194,16 @@ fn end(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Number of bytes of `ifaddrmsg`.
+/// Length of `ifaddrmsg` in bytes.
 const ADDRESS_HEADER: usize = 8;
-/// `RTM_F_FIB_MATCH`: the route is told as it is in the table.
+/// `RTM_F_FIB_MATCH`: the kernel returns the matching table entry.
 const FIB_MATCH: u32 = 0x2000;
-/// Addresses to which no route leads but a default route: they are for documentation (RFC 5737, RFC 3849).
+/// Documentation addresses, which only a default route covers (RFC 5737, RFC 3849).
 const SOMEWHERE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 253)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0xffff, 0, 0, 0, 0xfd)),
 ];
-/// Connections of both families in the calling thread's network namespace.
+/// Connection tables of both families in the calling thread's network namespace.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Traffic of this machine that is lost when the gateway takes an interface whole.
+//! Traffic of this host that is lost when a port takes all frames of an interface.
 //!
-//! A bridge port takes every frame, so the kernel hears nothing for its own addresses there: those on the interface, on
-//! VLANs above it, and on the bridge or bond that it belongs to. Underlay and router ports leave to the kernel what is
-//! for it. `polder check` says it, `polder run` and `polder reload` refuse it without `--yes`; ADR 0054 has the reasons.
+//! A bridge port takes every frame, so the kernel receives nothing for its own addresses there: addresses of
+//! the interface, of VLANs above it, and of its bridge or bond. Underlay and router ports leave the host's
+//! packets to the kernel. `polder check` reports the loss; `polder run` and `polder reload` refuse it without
+//! `--yes` (ADR 0054).
 
 mod machine;
 
@@ -19,15 +20,15 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     of_ports(&configuration.ports.iter().collect::<Vec<_>>(), configuration)
 }
 
-/// Refuses a configuration whose ports take traffic of this machine, unless `yes`; then each finding is logged.
+/// Refuses a configuration whose ports take traffic of this host, unless `yes`; then each finding is logged.
 ///
 /// # Errors
-/// With all traffic that would be lost, and what to do.
+/// Lists the traffic that would be lost, with a remedy.
 pub(super) fn admit(configuration: &Configuration, yes: bool) -> Result<()> {
     decide(&findings(configuration), yes, "run")
 }
 
-/// The same for ports that `next` takes whole and `current` does not.
+/// As [`admit`], for ports that `next` takes and `current` does not.
 ///
 /// # Errors
 /// As [`admit`].
@@ -54,7 +55,7 @@ fn decide(found: &[PreflightFinding], yes: bool, command: &str) -> Result<()> {
     )
 }
 
-/// Interfaces that the ports of a configuration take whole.
+/// Bridge ports of a configuration that take all frames of an interface.
 fn taken(configuration: &Configuration) -> impl Iterator<Item = &Port> {
     configuration.ports.iter().filter(|port| is_taken(port))
 }
@@ -84,13 +85,13 @@ fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> V
     ports.iter().filter_map(|port| finding(&port)).collect()
 }
 
-/// Losses by interfaces that nothing is heard of, in phrases.
+/// Losses for interfaces that receive nothing, as phrases.
 fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
     let own = machine.addresses.iter().filter(|own| silent.contains(&own.index));
     let own = own.collect::<Vec<_>>();
     let is_own = |address: IpAddr| own.iter().any(|own| own.address == address);
     let mut losses = Vec::new();
-    // Each interface that is up has an address of its link, which nobody misses.
+    // Link-local addresses are left out: every interface has them.
     let told = own.iter().filter(|own| !is_of_link(own.address));
     let told = told.map(|own| format!("{}/{} ({})", own.address, own.bits, machine.name(own.index)));
     let told = told.collect::<Vec<_>>();
@@ -134,7 +135,7 @@ pub(super) fn is_of_link(address: IpAddr) -> bool {
     }
 }
 
-/// The first few of a list.
+/// The first entries of a list, and the number of others.
 pub(super) fn some(list: &[String]) -> String {
     const MOST: usize = 4;
     let more = list.len().saturating_sub(MOST);
@@ -142,7 +143,7 @@ pub(super) fn some(list: &[String]) -> String {
     if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
-/// In a word or two.
+/// Topic of these findings.
 const TOPIC: &str = "unreachable";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Verdict of a bridge, and its learning.
+//! The bridge's verdict on a traced frame, and its learning.
 
 use super::teller::{Teller, facts};
 use crate::config::model::Bridge;
@@ -11,14 +11,14 @@ use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
 use polder_datapath::wire::{Ethernet, MacAddress};
 use serde_json::json;
 
-/// Source and destination of a frame.
+/// Source and destination address of a frame.
 fn ends(bytes: &[u8]) -> Option<(MacAddress, MacAddress)> {
     let ethernet = Ethernet::parse(bytes).ok()?;
     Some((ethernet.source(), ethernet.destination()))
 }
 
 impl Teller<'_> {
-    /// Tells where the bridge sends a frame. `before` is the frame, the look has its copies.
+    /// Describes where the bridge sends a frame. `before` has the frame, `look` its copies.
     pub(super) fn bridged(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let Some(came) = before
             .iter()
@@ -64,7 +64,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Entry of a station, if it is not too old.
+    /// FDB entry of a station, unless it has aged out.
     fn known(&self, walked: &Walk, port: PortId, to: MacAddress, vlan: u16) -> Option<FdbEntry> {
         if to.is_multicast() {
             return None;
@@ -75,7 +75,7 @@ impl Teller<'_> {
         fdb.entry(key)
     }
 
-    /// Reason why a frame is dropped before its destination matters; `None` where the destination decides.
+    /// Reason why a frame is dropped regardless of its destination; `None` if the destination decides.
     fn why_not(
         &self,
         walked: &Walk,
@@ -125,11 +125,11 @@ impl Teller<'_> {
         }
     }
 
-    /// Learning, requests and messages that the gateway would have made.
+    /// Learning, requests and messages that the packet would have caused.
     pub(super) fn effects(&self, walked: &Walk, port: PortId) -> Vec<String> {
         let mut effects = Vec::new();
         let learning = walked.learning;
-        // The frame that a bridge looked at: of a tunnel, the one inside.
+        // The frame that the bridge saw: for a tunnel, the inner one.
         let bridged = walked.looks.iter().find(|look| look.stage == Stage::Bridge);
         let source = bridged.and_then(|look| look.packets.first()).and_then(|seen| {
             let from = ends(&seen.bytes).map(|(source, _)| source)?;

@@ -1,4 +1,4 @@
-//! A packet of a connection, at a port where the kernel decides.
+//! Trace of a connection's packet at a port where the kernel decides.
 
 use super::teller::{Teller, facts};
 use crate::config::model::Port;
@@ -9,7 +9,8 @@ use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 impl Teller<'_> {
-    /// Tells what becomes of a packet at a port where the kernel decides; returns its fate, or that filters are to see it first.
+    /// Describes how a port where the kernel decides handles a packet; returns its fate, or
+    /// [`FILTERED`](super::FILTERED) if filters see it first.
     pub(super) fn asks_the_kernel(&mut self, port: &Port, frame: &[u8]) -> &'static str {
         let (kept, is_filtered) = (self.why_kernel(frame), self.gateway.configuration.is_filtered(port.id));
         let (fate, text) = match &kept {
@@ -33,7 +34,7 @@ impl Teller<'_> {
         fate
     }
 
-    /// Reason why a packet is the kernel's; `None` for one that is carried.
+    /// Reason why the kernel gets a packet; `None` if the port carries it.
     fn why_kernel(&self, frame: &[u8]) -> Option<String> {
         let Some((tuple, ends)) = tuple(frame) else {
             return Some("it is no whole packet of TCP or UDP without options".to_owned());
@@ -57,7 +58,7 @@ impl Teller<'_> {
     }
 }
 
-/// Addresses and ports of a frame, and true for a TCP segment that begins or ends a connection.
+/// Addresses and ports of a frame, and true for a TCP segment that opens or closes a connection.
 fn tuple(frame: &[u8]) -> Option<(Tuple, bool)> {
     let link = Link::parse(frame).ok().filter(|link| link.tag.is_none())?;
     let packet = frame.get(link.header_bytes()..)?;

@@ -1,4 +1,4 @@
-//! Entry of a packet: its port, the port's owner, and its worker.
+//! Ingress of a traced packet: its port, and its worker.
 
 use super::teller::{Teller, facts};
 use crate::config::model::{Order, Port, Role};
@@ -11,7 +11,7 @@ use polder_devices::af_xdp::XdpVerdict;
 use serde_json::json;
 
 impl Teller<'_> {
-    /// Tells by which port a packet comes; whether Polder has it there.
+    /// Describes the port that a packet arrives at; returns whether Polder receives it there.
     pub(super) fn enters(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) -> bool {
         let role = match port.role {
             Role::Bridge => "bridge",
@@ -52,7 +52,7 @@ impl Teller<'_> {
         goes_on
     }
 
-    /// Tells which worker has a packet.
+    /// Describes which worker gets a packet.
     pub(super) fn finds_a_worker(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) {
         let workers = self.gateway.workers.len();
         let queues = state.and_then(|state| state.facts.as_ref()).map_or(1, |facts| facts.queues);

@@ -1,5 +1,5 @@
-//! Fate of a described packet: the stages walk it over an image of the running tables, and their
-//! verdicts are reported with the names of the configuration.
+//! `polder trace`: the stages process a described packet with a copy of the running tables, and their
+//! verdicts are reported with the configuration's names.
 
 mod bridging;
 mod connections;
@@ -22,23 +22,23 @@ use polder_datapath::trace::{Walk, walk};
 use std::sync::{Mutex, OnceLock};
 use teller::Teller;
 
-/// Fate so far of a packet that filters see before the kernel.
+/// Interim fate of a packet that filters see before the kernel.
 const FILTERED: &str = "filtered";
 
-/// Slots of the memory that traced packets are in: enough for one of the longest on every port.
+/// Number of slots for traced packets: enough for copies of a maximum-size packet on every port.
 const SLOTS: u32 = 8192;
-/// Their size.
+/// Size of a slot, in bytes.
 const SLOT_BYTES: u32 = 2048;
 
-/// Packet memory of traces alone, made with the first one.
+/// Packet memory for traces alone, allocated by the first trace.
 #[derive(Debug, Default)]
 pub struct Tracer(OnceLock<Region>);
 
 impl Tracer {
-    /// Fate of a packet, had it come by a port just now. The packet has no other effect.
+    /// Fate of a packet if it arrived at a port now. The trace has no side effects.
     ///
     /// # Errors
-    /// When there is no such port, or the frame is none.
+    /// When there is no such port, or the frame is invalid.
     pub fn trace(&self, gateway: &Mutex<Gateway>, request: &TraceRequest) -> Result<Trace, Refusal> {
         let refuse = |kind, message| Refusal { kind, message, brief: None };
         let frame = from_digits(&request.frame)
@@ -59,10 +59,10 @@ impl Tracer {
     }
 }
 
-/// Follows a frame that comes by the port of that name.
+/// Traces a frame that arrives at the port `name`.
 ///
 /// # Errors
-/// When there is no such port, or no room for the frame in the pool.
+/// When there is no such port, or the pool has no room for the frame.
 pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> Result<Trace, String> {
     let configuration = &gateway.configuration;
     let Some(port) = configuration.ports.iter().find(|port| port.name == name) else {

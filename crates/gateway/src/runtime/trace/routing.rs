@@ -1,4 +1,4 @@
-//! Verdict of the router.
+//! The router's verdict on a traced packet.
 
 use super::teller::{Facts, Teller, facts};
 use crate::show::routes::RouteRow;
@@ -12,12 +12,12 @@ use serde_json::json;
 use std::net::IpAddr;
 
 impl Teller<'_> {
-    /// The name of an interface.
+    /// Name of an interface.
     pub(super) fn interface(&self, interface: InterfaceId) -> String {
         self.gateway.lasting.routing.interface_name(interface)
     }
 
-    /// Describes the router's verdict on a packet that came by an interface of its own.
+    /// Describes the router's verdict on a packet that arrived at a router interface.
     pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let routers = &walked.tables.routers;
         let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };
@@ -66,7 +66,7 @@ impl Teller<'_> {
         }
     }
 
-    /// The route that was found, and where it leads.
+    /// Describes the route that was found, and its next hop.
     fn looked_up(&mut self, lookup: &Lookup, came: &TracedPacket) {
         let Lookup { interface, source, destination, found } = lookup;
         let name = self.interface(interface.id);
@@ -149,12 +149,12 @@ impl Teller<'_> {
     }
 }
 
-/// A hop's address; `None` where there is one station, which is never asked for.
+/// Address of a next hop; `None` on a point-to-point link.
 fn gateway(hop: &Hop) -> Option<IpAddr> {
     Some(hop.address).filter(|address| !address.is_unspecified())
 }
 
-/// Origin and kind of a route, in words.
+/// Origin and kind of a route, as text.
 fn origin(row: &RouteRow) -> String {
     let table = match (row.origin.as_str(), row.table) {
         ("kernel", Some(254)) => "the kernel's table main".to_owned(),
@@ -166,14 +166,14 @@ fn origin(row: &RouteRow) -> String {
     format!("{} ({}, {table})", row.to, row.kind)
 }
 
-/// Time to live or hop limit.
+/// TTL or hop limit.
 fn hops_left(bytes: &[u8]) -> Option<u8> {
     let link = Link::parse(bytes).ok()?;
     let v4 = Ipv4::parse_head(link.payload(), usize::MAX).map(|ip| ip.time_to_live());
     v4.or_else(|_| Ipv6::parse_head(link.payload(), usize::MAX).map(|ip| ip.hop_limit())).ok()
 }
 
-/// Bytes behind the link header.
+/// Number of bytes after the link header.
 fn network_bytes(bytes: &[u8]) -> usize {
     Link::parse(bytes).map_or(0, |link| bytes.len() - link.header_bytes())
 }

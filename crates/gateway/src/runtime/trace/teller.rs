@@ -1,4 +1,4 @@
-//! Description of the stages' verdicts, one after the other.
+//! Text of the stages' verdicts, in order.
 
 use crate::runtime::gateway::Gateway;
 use crate::trace::draw::brief;
@@ -14,10 +14,11 @@ use serde_json::{Map, Value, json};
 /// Fields of a step, by name.
 pub(super) type Facts = Map<String, Value>;
 
-/// Describes what a stage has made of packets, of which the walk, the look behind the stage, and those before it are given.
+/// Function that describes a stage's result, given the whole walk, the packets after the stage, and the
+/// packets before it.
 type Tell<'a> = fn(&mut Teller<'a>, &Walk, &Look, &[TracedPacket]);
 
-/// Writes steps.
+/// Collects the steps of a trace.
 pub(super) struct Teller<'a> {
     pub(super) gateway: &'a Gateway,
     pool: &'a mut Pool,
@@ -25,7 +26,7 @@ pub(super) struct Teller<'a> {
     is_answer: bool,
 }
 
-/// Facts from names and values.
+/// Fields from names and values.
 pub(super) fn facts(all: impl IntoIterator<Item = (&'static str, Value)>) -> Facts {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -43,18 +44,18 @@ impl<'a> Teller<'a> {
         self.steps
     }
 
-    /// Writes a step down.
+    /// Adds a step.
     pub(super) fn step(&mut self, stage: &str, text: impl Into<String>, facts: Facts) {
         let is_answer = self.is_answer;
         self.steps.push(Step { stage: stage.to_owned(), is_answer, text: text.into(), facts });
     }
 
-    /// The name of a port or tunnel.
+    /// Name of a port or tunnel.
     pub(super) fn name(&self, port: PortId) -> String {
         self.gateway.configuration.name_of(port).unwrap_or("?").to_owned()
     }
 
-    /// Tells a whole walk of a frame that came by a port.
+    /// Describes all stages that a frame passed after it arrived at a port.
     pub(super) fn tell(&mut self, walked: &Walk, port: PortId, frame: &[u8]) {
         let first =
             TracedPacket { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
@@ -71,7 +72,7 @@ impl<'a> Teller<'a> {
     }
 
     fn look(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
-        // Of other stages, what they end is all there is to say.
+        // For other stages, only drops are described.
         let told: [(Stage, Tell<'a>); 8] = [
             (Stage::Parse, Self::parsed),
             (Stage::Decapsulate, Self::decapsulated),
@@ -94,7 +95,7 @@ impl<'a> Teller<'a> {
         self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
     }
 
-    /// Says of each packet that a stage has ended why.
+    /// Describes each packet that a stage has dropped. Returns true if there are any.
     pub(super) fn ends(&mut self, look: &Look) -> bool {
         let reasons = look.packets.iter().filter_map(|packet| match packet.fate {
             Fate::Dropped(reason) => Some(reason),
@@ -107,7 +108,7 @@ impl<'a> Teller<'a> {
         !reasons.is_empty()
     }
 
-    /// Says why a stage ends a journey.
+    /// Adds the step of a drop.
     pub(super) fn end(&mut self, stage: Stage, reason: DropReason, because: String) {
         let text = format!("dropped: {}{because}", reason.name());
         self.step(stage.name(), text, facts([("dropped", json!(reason.name()))]));
@@ -165,7 +166,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Packets that would leave; and drop reasons that only the port knows.
+    /// Packets that would leave, and drop reasons that only the port knows.
     pub(super) fn sent(&mut self, walked: &Walk) -> (Vec<SentRow>, Vec<DropReason>) {
         let (mut rows, mut refused) = (Vec::new(), Vec::new());
         for sent in &walked.sent {
@@ -179,7 +180,7 @@ impl<'a> Teller<'a> {
         (rows, refused)
     }
 
-    /// Describes the worker and queue by which a packet leaves; the drop reason where the port is closed.
+    /// Describes the worker and queue by which a packet leaves; returns a drop reason if the port is closed.
     fn leaves(&mut self, port: PortId, name: &str, bytes: usize) -> Option<DropReason> {
         let state = self.gateway.ports.iter().find(|state| state.configuration.id == port);
         let Some(state) = state.filter(|state| state.open) else {
@@ -203,7 +204,7 @@ impl<'a> Teller<'a> {
         None
     }
 
-    /// A packet as a stage would meet it.
+    /// Calls `look` with a packet as a stage would see it.
     pub(super) fn with_packet<T>(
         &mut self,
         seen: &TracedPacket,
@@ -220,7 +221,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// A packet that would leave, as a row.
+/// Row of a packet that would leave.
 fn sent_row(port: &str, is_answer: bool, bytes: &[u8]) -> SentRow {
     SentRow { port: port.to_owned(), is_answer, packet: brief(bytes), frame: to_digits(bytes) }
 }

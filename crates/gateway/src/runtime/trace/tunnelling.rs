@@ -1,4 +1,4 @@
-//! Out of tunnels, and into them.
+//! Decapsulation and encapsulation of a traced packet.
 
 use super::teller::{Teller, facts};
 use crate::trace::draw::brief;
@@ -10,7 +10,7 @@ use polder_datapath::wire::{Ipv4, Ipv6, Link};
 use serde_json::{Value, json};
 
 impl Teller<'_> {
-    /// Tells out of which tunnel a packet comes.
+    /// Describes which tunnel a packet is decapsulated from.
     pub(super) fn decapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let Some(outer) = before.first() else { return };
         let Some(inner) = look.packets.first() else {
@@ -48,7 +48,7 @@ impl Teller<'_> {
         self.step("decapsulate", text, known);
     }
 
-    /// Tunnels that the packet would be of with another key, or none.
+    /// Tunnels between the same addresses with another key or none.
     fn nearest_tunnels(&self, walked: &Walk, outer: &TracedPacket) -> String {
         let Some(outer) = OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels) else {
             return String::new();
@@ -66,7 +66,7 @@ impl Teller<'_> {
         format!("; {label}{near}")
     }
 
-    /// Tells into which tunnel each packet goes.
+    /// Describes which tunnel each packet is sent into.
     pub(super) fn encapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
         let into =
             before.iter().filter_map(|packet| Some((packet, walked.tables.tunnels.get(packet.egress)?)));
@@ -122,13 +122,13 @@ impl Teller<'_> {
     }
 }
 
-/// The number of a tunnel, as a fact.
+/// Key or VNI of a tunnel, as a field.
 fn number(label: TunnelLabel) -> (&'static str, Value) {
     let (name, number) = label.number();
     (name, json!(number))
 }
 
-/// Fields of an outer IP header, in words.
+/// Fields of an outer IP header, as text.
 fn outer_words(link: &Link<'_>) -> String {
     if let Ok(ip) = Ipv4::parse_head(link.payload(), usize::MAX) {
         let class = link.payload().get(1).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The running gateway's side: offers, stops, and goes on if the other process does not.
+//! The running gateway's side of an upgrade: offers itself, stops, and resumes if the successor fails.
 
 use super::{DEEP, FORMAT, Message, Offer, PortOffer, READY, STEP, State, TAKE, wire::Channel};
 use crate::control::socket::Place;
@@ -20,40 +20,40 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Sockets that the other process goes on with.
+/// Sockets that a successor process receives.
 pub(in crate::runtime) struct Heritage {
     /// Listening control socket.
     pub(in crate::runtime) listener: UnixListener,
-    /// Its path.
+    /// Path of the control socket.
     pub(in crate::runtime) place: Place,
     /// Socket of the metrics.
     pub(in crate::runtime) metrics: Option<Shared>,
-    /// Written when the gateway is to end.
+    /// Written to end the gateway.
     pub(in crate::runtime) end: UnixStream,
 }
 
-/// Hands the gateway over when it is asked to.
+/// Hands the gateway over on request.
 pub(in crate::runtime) struct Giver {
     gateway: SharedGateway,
     heritage: Heritage,
     is_busy: AtomicBool,
-    /// Process that goes on.
+    /// Process id of the successor.
     successor: OnceLock<u32>,
 }
 
 impl Giver {
-    /// One for a gateway with these sockets.
+    /// Creates the giver of a gateway with these sockets.
     pub(in crate::runtime) fn new(gateway: SharedGateway, heritage: Heritage) -> Self {
         Self { gateway, heritage, is_busy: AtomicBool::new(false), successor: OnceLock::new() }
     }
 
-    /// Process that goes on with the gateway, if it was handed over.
+    /// Process id of the successor, once the gateway was handed over.
     pub(in crate::runtime) fn successor(&self) -> Option<u32> {
         self.successor.get().copied()
     }
 
-    /// Hands the gateway over to the process at the other end of `stream`, on a thread of its own. `differs` says how the
-    /// configuration file differs from what runs.
+    /// Hands the gateway over to the process behind `stream`, on a thread of its own. `differs` describes how
+    /// the file differs from the running configuration.
     pub(in crate::runtime) fn begin(
         self: &Arc<Self>,
         request: HandOverRequest,
@@ -70,7 +70,7 @@ impl Giver {
         let threads = lock(&self.gateway).threads.clone();
         let giver = Arc::clone(self);
         let thread = threads.spawn("hand-over", Loss::Repaired, move || {
-            // Who asked may have gone; then the first message fails.
+            // If the client has gone, the first message fails.
             let _: io::Result<()> = say(&mut stream, answer);
             if admitted {
                 let _busy = Busy(&giver.is_busy);
@@ -98,7 +98,7 @@ impl Giver {
             bail!("{differs}");
         }
         ensure!(self.successor().is_none(), "the gateway has been handed over already");
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: the flag orders nothing.
         ensure!(!self.is_busy.swap(true, Ordering::Relaxed), "another upgrade is under way");
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Giver {
         }
     }
 
-    /// Hands the gateway over; false if the other process only wanted to see if it could.
+    /// Hands the gateway over; returns false for a dry run.
     fn hand_over(&self, stream: UnixStream) -> Result<bool> {
         lock(&self.gateway).deepen(DEEP);
         let result = self.hand_over_deep(stream);
@@ -122,7 +122,7 @@ impl Giver {
         result
     }
 
-    /// The same while more packets than otherwise wait in devices.
+    /// The hand-over, while devices may hold more packets than usual.
     fn hand_over_deep(&self, stream: UnixStream) -> Result<bool> {
         let process = socket_peercred(&stream).context("cannot find out who asks")?.pid;
         let process = process.as_raw_nonzero().get().unsigned_abs();
@@ -139,7 +139,7 @@ impl Giver {
         let parked = gateway.park();
         let took = self.give_state(&channel, &mut gateway);
         if let Err(error) = took {
-            // Before anything else: the other process is not to touch the ports any more.
+            // First of all: the successor must not touch the ports any more.
             let _: io::Result<()> = channel.stream().shutdown(std::net::Shutdown::Both);
             gateway.go_on(parked)?;
             return Err(error.context("the new program did not take over"));
@@ -150,7 +150,7 @@ impl Giver {
         let _: Result<(), u32> = self.successor.set(process);
         gateway.events.note(EventKind::HandedOver { process });
         Manager::tell_any(&[NotifyState::MainPid(process)]);
-        // It goes on without this, too.
+        // The successor continues without this message, too.
         let _: io::Result<()> = channel.send(&Message::Gone, &[]);
         let _: io::Result<usize> = (&self.heritage.end).write(&[0]);
         Ok(true)
@@ -180,8 +180,8 @@ impl Giver {
         Ok(())
     }
 
-    /// Gives the state of a gateway whose workers stand still to the other process, and leave to go on once it has taken
-    /// that in time. After an error the other process may not go on.
+    /// Sends the state of a gateway whose workers have stopped, and grants the take-over if the successor
+    /// accepts in time. After an error the successor may not continue.
     fn give_state(&self, channel: &Channel, gateway: &mut Gateway) -> Result<()> {
         let locks = gateway.locks();
         let named = |(port, lock): &(String, InterfaceLock)| (port.clone(), lock.path().to_owned());
@@ -194,7 +194,7 @@ impl Giver {
     }
 }
 
-/// An upgrade that is under way.
+/// Marks an upgrade as in progress; cleared on drop.
 struct Busy<'a>(&'a AtomicBool);
 
 impl Drop for Busy<'_> {
@@ -207,7 +207,7 @@ fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     descriptors.iter().map(|descriptor| descriptor.as_fd()).collect()
 }
 
-/// The end of the other process, in words.
+/// Describes how the successor failed.
 fn ended(error: io::Error) -> anyhow::Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     if matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe) {

@@ -1,18 +1,18 @@
-//! Upgrade: a gateway hands its ports and its state to a process of another program, and ends.
+//! Upgrade: a gateway hands its ports and its state to a successor process with another program version, and ends.
 //!
 //! ```text
-//!  new process                                    running gateway
+//!  successor                                      running gateway
 //!  asks for a hand-over by the control socket ──▶ offers descriptors of its sockets and ports
-//!  opens everything, starts no worker ──Ready───▶ stops its workers
-//!  takes over counters, stations, numbers ◀─State─
-//!                                  ──Took───▶ does not go on from here on
-//!  puts its programs to work, starts its workers ◀─Granted─ lets go of its devices
-//!  opens devices that could not be passed ◀─Gone── and ends
+//!  opens ports, starts no worker ──────Ready────▶ stops its workers
+//!  imports counters, stations, numbers ◀─State───
+//!                                ──────Took─────▶ does not resume after this message
+//!  activates its programs, starts workers ◀─Granted─ closes its devices
+//!  opens devices that could not be passed ◀─Gone─── and ends
 //! ```
 //!
-//! Until `Granted` the running gateway can go on as if nothing had been, and does when the other process ends, is late or
-//! refuses. Before it does, it ends the connection: the new process begins by `Granted` alone, so never do both run.
-//! `docs/adr/0058-upgrade.md` says why it is done so.
+//! Until `Granted` the running gateway can resume, and does when the successor ends, is late or refuses. It closes the
+//! connection first: the successor starts only after `Granted`, so the two never run at the same time.
+//! `docs/adr/0058-upgrade.md` has the reasons.
 
 mod give;
 mod state;
@@ -35,60 +35,60 @@ use std::time::Duration;
 
 /// Version of the messages and of [`State`].
 const FORMAT: u32 = 2;
-/// Longest time for the other process to open everything.
+/// Time limit for the successor to open everything.
 const READY: Duration = Duration::from_secs(60);
-/// Longest time for which workers stand still before the gateway takes back what it has given.
+/// Time limit for the successor to accept the state while no worker runs; then the gateway resumes.
 const TAKE: Duration = Duration::from_secs(2);
-/// Time for which more packets wait in devices: until the other process has taken over, or could have.
+/// Time for which devices may hold more packets than usual: the sum of all limits.
 const DEEP: Nanos = Nanos((READY.as_secs() + TAKE.as_secs() + STEP.as_secs()) * Nanos::SECOND.0);
-/// Longest time for any other message.
+/// Time limit for any other message.
 const STEP: Duration = Duration::from_secs(10);
 
 /// Messages of both sides.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "kebab-case")]
 enum Message {
-    /// The new process waits for the offer.
+    /// The successor is ready for the offer.
     Begin,
     /// Offer of a gateway, with the descriptors of its sockets.
     Offer(Box<Offer>),
     /// A port that can be passed, with its descriptors.
     Port(PortOffer),
-    /// The new process has opened everything.
+    /// The successor has opened everything.
     Ready,
-    /// The new process only wanted to see if it could.
+    /// The successor made a dry run.
     Enough,
-    /// State of the gateway, whose workers stand still.
+    /// State of the gateway, whose workers have stopped.
     State(Box<State>),
-    /// The new process has taken the state over, and waits for leave to go on.
+    /// The successor has imported the state, and waits for the grant.
     Took,
-    /// The new process goes on; the gateway does not any more.
+    /// The successor continues; the gateway does not.
     Granted,
-    /// The gateway has let go of its devices.
+    /// The gateway has closed its devices.
     Gone,
 }
 
-/// A gateway as the process sees it that is to go on with it.
+/// Description of a gateway for its successor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
-    /// Version of the program.
+    /// Version of the gateway's program.
     pub(super) version: String,
     /// Origin of the gateway's clock, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) origin: u64,
     /// Names and numbers of ports and tunnels; true for tunnels.
     pub(super) numbers: Vec<(String, bool, u16)>,
-    /// Version of the tables by which flows are carried.
+    /// Version of the tables that flows are carried by.
     pub(super) tables: u64,
     /// Inode of the control socket.
     pub(super) socket: u64,
-    /// Address of the metrics, and path and inode of a UNIX socket.
+    /// Address of the metrics, with path and inode if it is a UNIX socket.
     pub(super) metrics: Option<(String, Option<(PathBuf, u64)>)>,
     /// Number of port messages that follow.
     pub(super) ports: usize,
     /// Drops of the last day.
     #[serde(default)]
     pub(super) history: HandedDrops,
-    /// Ports that were added by command.
+    /// Ports that are in no file.
     #[serde(default)]
     pub(super) added: AddedPorts,
 }

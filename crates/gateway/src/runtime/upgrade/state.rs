@@ -1,4 +1,4 @@
-//! State of a gateway whose workers stand still, for the process that goes on with it.
+//! State of a gateway whose workers have stopped, for its successor.
 
 use crate::events::HandedEvents;
 use crate::runtime::liveness::HandedSession;
@@ -8,42 +8,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Counters of one block by name; those of zero are left out.
+/// Counters of one block by name; zeros are left out.
 pub(in crate::runtime) type Values = BTreeMap<String, u64>;
 
-/// State of a gateway. What a process does not know it leaves out, and what is missing counts from zero.
+/// State of a gateway. A successor ignores unknown fields, and missing counters begin at zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::runtime) struct State {
-    /// Version of the tables by which flows are carried.
+    /// Version of the tables that flows are carried by.
     pub(in crate::runtime) tables: u64,
-    /// By number, those included that there are no more.
+    /// Workers by number, including removed ones.
     pub(in crate::runtime) workers: Vec<WorkerTotals>,
-    /// By name.
+    /// Ports by name.
     pub(in crate::runtime) ports: BTreeMap<String, PortTotals>,
-    /// Of queues whose ports are gone.
+    /// Counters of queues whose ports were removed.
     pub(in crate::runtime) retired: Values,
-    /// By name.
+    /// Tunnels by name.
     pub(in crate::runtime) tunnels: BTreeMap<String, TunnelTotals>,
-    /// By name.
+    /// Bridges by name.
     pub(in crate::runtime) bridges: BTreeMap<String, BridgeTotals>,
     /// Packets and bytes of each rule, by its identity.
     pub(in crate::runtime) filters: BTreeMap<String, (u64, u64)>,
-    /// Packets merged and cut for each port, by worker.
+    /// Merged and split packets of each port, by worker.
     pub(in crate::runtime) outlets: BTreeMap<String, Vec<Values>>,
-    /// Generation of the configuration, and reloads applied and refused.
+    /// Generation of the configuration, applied and refused reloads.
     pub(in crate::runtime) reloads: (u64, u64, u64),
-    /// True if packets are to be sent elsewhere.
+    /// True after `polder drain`.
     pub(in crate::runtime) draining: bool,
     /// BFD sessions.
     pub(in crate::runtime) sessions: Vec<HandedSession>,
-    /// The last events.
+    /// The latest events.
     pub(in crate::runtime) events: Option<HandedEvents>,
-    /// Ports whose interfaces are locked, with the locked files, in the order of the message's descriptors.
+    /// Ports with a locked interface, each with its lock file, in the order of the message's descriptors.
     pub(in crate::runtime) locks: Vec<(String, PathBuf)>,
-    /// Names of tunnels that are known to be dead.
+    /// Names of tunnels that are down.
     pub(in crate::runtime) dead: Vec<String>,
-    /// Names of tunnels of which it was said that they live.
+    /// Names of tunnels that were reported as up.
     pub(in crate::runtime) alive: Vec<String>,
 }
 
@@ -59,20 +59,19 @@ pub(in crate::runtime) struct WorkerTotals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::runtime) struct PortTotals {
-    /// Of all its queues together.
+    /// Sum over all its queues.
     pub(in crate::runtime) queues: Values,
-    /// Of what programs have carried from and to it.
+    /// Packets that programs have carried from and to the port.
     pub(in crate::runtime) carried: Values,
-    /// Ways of its table of flows, in their order, with what is counted of each: ports that packets came in and left by,
-    /// packets, bytes.
+    /// Counts of its flow table, in the table's order: ingress port, egress port, packets, bytes.
     pub(in crate::runtime) ways: Vec<(u16, u16, u64, u64)>,
-    /// Of the queues in front of it, by worker.
+    /// Counters of its egress queues, by worker.
     pub(in crate::runtime) egress: Vec<(usize, Values)>,
-    /// Times that it was opened.
+    /// Number of times that the port was opened.
     pub(in crate::runtime) openings: u64,
 }
 
-/// Numbers and counters of a tunnel.
+/// Sequence numbers and counters of a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::runtime) struct TunnelTotals {
@@ -80,17 +79,17 @@ pub(in crate::runtime) struct TunnelTotals {
     pub(in crate::runtime) identification: u32,
     pub(in crate::runtime) received: u64,
     pub(in crate::runtime) next_hop: u64,
-    /// By worker.
+    /// Counters by worker.
     pub(in crate::runtime) workers: Vec<Values>,
     pub(in crate::runtime) carried: Values,
 }
 
-/// Stations of a bridge: address, VLAN, port, second of the gateway's clock at which it was seen.
+/// Stations of a bridge: address, VLAN, port, last seen in seconds of the gateway's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::runtime) struct BridgeTotals(pub(in crate::runtime) Vec<([u8; 6], u16, u16, u32)>);
 
 impl TunnelTotals {
-    /// The numbers of the tunnel.
+    /// Sequence numbers of the tunnel.
     pub(in crate::runtime) fn numbers(&self) -> TunnelNumbers {
         let &Self { sent, identification, received, next_hop, .. } = self;
         TunnelNumbers { sent, identification, received, next_hop }
@@ -107,7 +106,7 @@ pub(in crate::runtime) fn totals(block: &impl Totals, values: &mut Values) {
     });
 }
 
-/// Adds `values` to the counters of a block whose owner does not run.
+/// Adds `values` to the counters of a block whose owner has stopped.
 pub(in crate::runtime) fn add(block: &impl Totals, values: &Values) {
     block.totals("", &mut |name, counter: &Counter| {
         if let Some(&count) = values.get(name) {

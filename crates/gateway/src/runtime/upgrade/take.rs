@@ -1,4 +1,4 @@
-//! The new process's side: takes the offer, and goes on where the gateway has stopped.
+//! The successor's side of an upgrade: accepts the offer, and continues where the gateway stops.
 
 use super::{FORMAT, Message, Offer, PortOffer, STEP, TAKE, wire::Channel};
 use crate::clock::Clock;
@@ -22,49 +22,49 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Nice value of a thread that lets everybody else go first.
+/// Lowest nice value: every other thread runs first.
 const LAST: i32 = 19;
 
-/// A gateway to go on with.
+/// A gateway that this process takes over.
 pub(in crate::runtime) struct Inheritance {
     channel: Channel,
     offer: Offer,
     /// Listening control socket, until it is served.
     listener: Mutex<Option<OwnedFd>>,
     metrics: Mutex<Option<OwnedFd>>,
-    /// Parts of ports, until they are opened.
+    /// Descriptors of ports, until the ports are opened.
     parts: Mutex<BTreeMap<String, Parts>>,
-    /// Ports that are opened anew, and the reason.
+    /// Ports that must be opened again, each with the reason.
     anew: Mutex<BTreeMap<String, String>>,
     /// Listening control socket, once it is served.
     served: OnceLock<OwnedFd>,
-    /// True while paths of sockets are the gateway's.
+    /// True while the predecessor owns the paths of sockets.
     is_left: Arc<AtomicBool>,
-    /// True once the gateway has let go of its devices.
+    /// True once the predecessor has closed its devices.
     is_gone: AtomicBool,
-    /// True if nothing is to be taken over after all.
+    /// True for a dry run.
     dry_run: bool,
-    /// Nice value of the process, if a thread may return to it.
+    /// Nice value of the process, if its threads may return to it.
     nice: Option<i32>,
 }
 
-/// Report on standard output of a process that has taken over, for the one that has started it.
+/// Report of a successor on standard output, for the process that started it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub(crate) struct TakenOver {
-    /// Version of the program before.
+    /// Version of the predecessor's program.
     pub(crate) before: String,
-    /// Version of the program that goes on.
+    /// Version of this program.
     pub(crate) version: String,
-    /// True if it was a dry run, and the gateway goes on.
+    /// True for a dry run; the predecessor continues.
     pub(crate) dry_run: bool,
     /// Time for which no worker ran, in microseconds; 0 for a dry run.
     pub(crate) pause_us: u64,
-    /// Ports that are opened anew, each with the reason.
+    /// Ports that are opened again, each with the reason.
     pub(crate) anew: BTreeMap<String, String>,
 }
 
 impl Inheritance {
-    /// Asks the gateway behind `socket` to hand over.
+    /// Asks the gateway behind `socket` for a hand-over.
     ///
     /// # Errors
     /// When it refuses or is too old.
@@ -103,18 +103,18 @@ impl Inheritance {
         })
     }
 
-    /// Lets everybody else have the CPU before the calling thread, until the result is dropped: above all the workers of the
-    /// gateway that still runs.
+    /// Lowers the calling thread's priority until the result is dropped, above all for the workers of the
+    /// running predecessor.
     pub(in crate::runtime) fn step_back(&self) -> Option<SteppedBack> {
         let nice = self.nice?;
         setpriority_process(None, LAST).ok()?;
         Some(SteppedBack { nice })
     }
 
-    /// The configuration with the gateway's numbers of ports and tunnels.
+    /// The configuration with the predecessor's numbers of ports and tunnels.
     ///
     /// # Errors
-    /// When it has others than the gateway.
+    /// When the ports or tunnels differ.
     pub(in crate::runtime) fn configuration(&self, configuration: &Configuration) -> Result<Configuration> {
         let renumbered = configuration.with_numbers(&self.offer.numbers);
         let mut own = renumbered.numbers();
@@ -128,7 +128,7 @@ impl Inheritance {
         Ok(renumbered)
     }
 
-    /// The gateway's clock, which goes on.
+    /// The predecessor's clock, continued.
     pub(in crate::runtime) fn clock(&self) -> Clock {
         Clock::since(self.offer.origin)
     }
@@ -138,17 +138,17 @@ impl Inheritance {
         self.offer.history.clone()
     }
 
-    /// Ports that were added by command.
+    /// Ports that are in no file.
     pub(in crate::runtime) fn added(&self) -> AddedPorts {
         self.offer.added.clone()
     }
 
-    /// Version of the tables by which the gateway carries flows.
+    /// Version of the predecessor's tables.
     pub(in crate::runtime) fn tables(&self) -> u64 {
         self.offer.tables
     }
 
-    /// The control socket at `path`.
+    /// The inherited control socket, with its path `path`.
     ///
     /// # Errors
     /// When it was taken already.
@@ -159,23 +159,23 @@ impl Inheritance {
         Ok(Claimed::inherited(UnixListener::from(listener), place))
     }
 
-    /// The socket of the metrics, if the gateway has one.
+    /// The inherited metrics socket, if any.
     pub(in crate::runtime) fn metrics(&self) -> Option<Bound> {
         let (address, place) = self.offer.metrics.clone()?;
         Some(Bound::inherited(lock(&self.metrics).take()?, address, place, Arc::clone(&self.is_left)))
     }
 
-    /// Parts of a port, once.
+    /// Takes the descriptors of a port; `None` at the second call.
     pub(in crate::runtime) fn parts(&self, port: &str) -> Option<Parts> {
         lock(&self.parts).remove(port)
     }
 
-    /// True once the gateway has let go of its devices.
+    /// True once the predecessor has closed its devices.
     pub(in crate::runtime) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Reason why a port cannot be opened before the gateway has let go of it; `None` if it can.
+    /// Reason why a port can only be opened after the predecessor has closed it; `None` if it can be opened.
     pub(in crate::runtime) fn obstacle(&self, port: &Port) -> Option<String> {
         if self.is_gone() || lock(&self.parts).contains_key(&port.name) {
             return None;
@@ -185,11 +185,11 @@ impl Inheritance {
         Some(format!("the program before has it until it ends: {why}"))
     }
 
-    /// Has the gateway stop, and takes its state over. Once it has given leave, puts the programs of ports to work, and
-    /// workers may begin; false for a dry run.
+    /// Stops the predecessor and imports its state. Once the predecessor grants the take-over, activates the
+    /// ports' programs, and workers may begin; returns false for a dry run.
     ///
     /// # Errors
-    /// When the gateway does not hand over after all; it goes on.
+    /// When the predecessor does not hand over; it continues then.
     pub(in crate::runtime) fn take(&self, gateway: &mut Gateway) -> Result<bool> {
         if self.dry_run {
             self.channel.send(&Message::Enough, &[])?;
@@ -211,18 +211,18 @@ impl Inheritance {
         let locks = std::mem::take(&mut state.locks);
         gateway.resume(*state)?;
         self.channel.send(&Message::Took, &[])?;
-        // Without a limit: the gateway that runs ends the connection, and nothing else says that it does not go on.
+        // Without a time limit: only a closed connection tells that the predecessor continues.
         let (message, _) =
             self.channel.receive(None::<Duration>).context("the gateway takes back what it has given")?;
         ensure!(matches!(message, Message::Granted), "the gateway gives leave by {message:?}");
-        // Until then the locks are the other process's.
+        // Until the grant, the locks belong to the predecessor.
         gateway.take_locks(locks.into_iter().zip(descriptors));
         Ok(())
     }
 
-    /// Waits until the gateway has let go of its devices.
+    /// Waits until the predecessor has closed its devices.
     pub(in crate::runtime) fn await_end(&self) {
-        // One that ends without a word has let go as well.
+        // A predecessor that ends without a message has closed them as well.
         if let Err(error) = self.channel.receive::<Message>(TAKE) {
             tracing::warn!(%error, "the program before has not said that it let go of its devices");
         }
@@ -232,7 +232,7 @@ impl Inheritance {
         }
     }
 
-    /// Report for the process that has started this one.
+    /// Report for the process that started this one.
     pub(in crate::runtime) fn report(&self, pause_us: u64) -> TakenOver {
         TakenOver {
             before: self.offer.version.clone(),
@@ -244,7 +244,7 @@ impl Inheritance {
     }
 }
 
-/// A thread that works while nobody else wants to, and gets its weight back when this is dropped.
+/// A thread at the lowest priority; its nice value is restored on drop.
 pub(in crate::runtime) struct SteppedBack {
     nice: i32,
 }
@@ -257,7 +257,7 @@ impl Drop for SteppedBack {
     }
 }
 
-/// Nice value of the calling thread, if it may return to it from a higher one.
+/// Nice value of the calling thread, if it may lower it again later.
 fn usual_nice() -> Option<i32> {
     let may = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
     may.unwrap_or(false).then(|| getpriority_process(None).ok()).flatten()
@@ -267,7 +267,7 @@ fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gateway that does not know the question.
+/// Explains the refusal of a gateway that does not know the request.
 fn older(error: ClientError) -> anyhow::Error {
     if matches!(error, ClientError::Refused { kind: Fault::Request, .. }) {
         return anyhow!("the gateway is of a version that cannot hand over: restart it");

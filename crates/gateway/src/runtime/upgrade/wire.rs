@@ -1,4 +1,4 @@
-//! Messages with descriptors over a UNIX stream socket: four bytes of length, and JSON.
+//! Messages with descriptors over a UNIX stream socket: a 4-byte length, then JSON.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -12,17 +12,17 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Descriptors of one message at most (`SCM_MAX_FD`).
+/// Maximum number of descriptors in a message (`SCM_MAX_FD`).
 pub(in crate::runtime) const MOST_DESCRIPTORS: usize = 253;
-/// Bytes of one message at most: a forwarding database of a million stations.
+/// Maximum length of a message, in bytes: a forwarding database of a million stations fits.
 const MOST_BYTES: u32 = 256 << 20;
 
-/// One end of a connection.
+/// One end of the connection.
 #[derive(Debug)]
 pub(super) struct Channel(UnixStream);
 
 impl Channel {
-    /// A connection that waits at most `write_limit` for each part of a message to be taken.
+    /// Wraps a stream; each write waits at most `write_limit`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -32,7 +32,7 @@ impl Channel {
         Ok(Self(stream))
     }
 
-    /// The connection.
+    /// The stream.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.0
     }
@@ -54,10 +54,10 @@ impl Channel {
         (&self.0).write_all(&text)
     }
 
-    /// Receives a message, whose first byte comes within `limit`, if there is one.
+    /// Receives a message; its first byte must arrive within `limit`, if given.
     ///
     /// # Errors
-    /// When nothing comes in time, the other end is gone, or it is no message.
+    /// When nothing arrives in time, the other end is gone, or the message is invalid.
     pub(super) fn receive<T: DeserializeOwned>(
         &self,
         limit: impl Into<Option<Duration>>,

@@ -1,12 +1,11 @@
-//! Limits of the backlogs of consumers, which work on a worker's time.
+//! Backlog limits of consumers, which run on a worker's CPU time.
 
 use super::round::BATCH_BUDGET;
 use super::{Queue, Worker};
 use polder_datapath::scheduler::Grant;
 use polder_datapath::units::Nanos;
 
-/// Bound on the wait in a device of a packet for a service on this worker's time, from when there was a
-/// frame for it.
+/// Maximum time that a packet for a consumer may spend in a device, from when a frame was posted for it.
 const DELAY: Nanos = Nanos(700_000);
 
 /// Backlog limit of a consumer: 500 µs of work, or 8 batches when `budget` is fixed.
@@ -14,7 +13,7 @@ const WAIT: Nanos = Nanos(500_000);
 const TURNS: u32 = 8;
 
 impl Worker {
-    /// Sets the backlog limit of a consumer before its turn.
+    /// Sets a consumer's backlog limit before the turn of its queue.
     pub(super) fn limit_backlog(&self, grant: Grant) {
         let Some(backlog) = self.senders.backlog(self.receivers[grant.index].port) else { return };
         let line = &self.schedule.line;
@@ -24,7 +23,7 @@ impl Worker {
         });
     }
 
-    /// Number of packets that consumers of this worker handle within the sojourn limit.
+    /// Number of packets that this worker's consumers handle within [`DELAY`].
     pub(super) fn worth_the_delay(&self) -> u32 {
         let done = |(index, queue): (usize, &Queue)| {
             let backlog = self.senders.backlog(queue.port)?;

@@ -1,30 +1,29 @@
-//! A worker whose queues go to others: what is under way is finished, in the hands of one thread.
+//! Hand-over of a stopped worker's queues: packets in flight are finished by one thread.
 //!
-//! The worker's thread has ended by then, and so have those of all others, in the middle of nothing:
-//! between two rounds. What stands in the rings between them is theirs alone; it is taken through the
-//! stages here, in the order in which it stands, before anybody receives another packet.
+//! All worker threads have ended by then, each between two rounds. Packets in the rings between workers go
+//! through the stages here, in ring order, before another packet is received.
 
 use super::{SendPath, Worker};
 use polder_buffers::PortId;
 use polder_datapath::port::{Armed, RxQueue};
 
-/// State that a worker hands over.
+/// State that a stopped worker hands over.
 #[derive(Default)]
 pub struct HandOver {
-    /// Its receiving queues, with their port and their number there.
+    /// Receive queues, each with its port and its number on the port.
     pub rx: Vec<(PortId, u16, Box<dyn RxQueue>)>,
-    /// Its own ways to send, by port.
+    /// The worker's send paths, by port.
     pub tx: Vec<(PortId, SendPath)>,
 }
 
 impl Worker {
-    /// Its number.
+    /// Number of the worker.
     pub fn number(&self) -> usize {
         self.place.0
     }
 
-    /// Takes packets in rings through the stages, and gives devices the packets that wait for them.
-    /// Returns true if there were any: then other workers may have new work.
+    /// Takes packets in rings through the stages, and sends packets from port queues. Returns true if there
+    /// were any; other workers may have new work then.
     pub fn finish_up(&mut self) -> bool {
         let now = self.clock.now();
         self.senders.now = now;
@@ -36,13 +35,13 @@ impl Worker {
         busy | self.senders.round(&mut self.pool)
     }
 
-    /// True if devices have sent everything.
+    /// True if devices have sent all packets.
     pub fn is_quiet(&self) -> bool {
         self.senders.is_quiet()
     }
 
-    /// Hands its queues back. What is still held is dropped, and counted; only what waits in front of
-    /// a port goes with its queue, if the worker of this number `stays`.
+    /// Returns the worker's queues. Packets that are still held are dropped and counted; packets in a port
+    /// queue go with it if `stays`, because the same worker gets the queue back.
     pub fn hand_back(mut self, stays: bool) -> HandOver {
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
@@ -65,7 +64,7 @@ impl Worker {
             }
         }
         if !stays {
-            // Nothing waits any more: programs of devices are to know that all was sent.
+            // All packets were sent or dropped: devices' programs stop holding packets back.
             hand_over.rx.iter_mut().for_each(|(_, _, rx)| complete(&mut **rx));
         }
         self.counters.cached_frames.set(0);
@@ -73,7 +72,7 @@ impl Worker {
     }
 }
 
-/// Has a device's program know that all packets of a queue were sent.
+/// Tells a device that all packets of a queue were sent.
 fn complete(rx: &mut dyn RxQueue) {
     if let Some(control) = rx.control() {
         control.hold_completed(false);

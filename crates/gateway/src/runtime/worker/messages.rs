@@ -14,64 +14,64 @@ use std::sync::Arc;
 pub enum Command {
     /// Use these queues of a port.
     Attach(Attachment),
-    /// The packets of a port find their worker like this, for a worker in a worker group.
+    /// Steer the packets of a port to workers in this order mode; for a worker in a worker group.
     Order(PortId, Order),
-    /// The queues of a port have another weight.
+    /// Set the weight of a port's queues.
     Weigh(PortId, u16),
-    /// Packets wait in another queue in front of the port, or in none.
+    /// Replace the port's egress queue, or remove it.
     Queue(PortId, Option<Box<NewQueue>>),
-    /// Let go of a port; its queues are dropped.
+    /// Stop using a port; its queues are dropped.
     Detach(PortId),
-    /// Capture.
+    /// Start a capture.
     Tap(Box<Tap>),
-    /// End a capture.
+    /// End the capture with this number.
     Untap(u64),
     /// Drain and end.
     Stop,
-    /// End at once, with everything that there is: somebody else goes on with it.
+    /// End at once and keep all state: another worker takes it over.
     Leave,
 }
 
-/// A port as one worker sees it.
+/// A port's queues for one worker.
 pub struct Attachment {
     /// The port.
     pub port: PortId,
-    /// Class of its received packets' frames.
+    /// Class of received packets' frames.
     pub class: Class,
-    /// The weight of each of its queues in the worker's time.
+    /// Weight of each of its queues in the worker's cycle.
     pub weight: u16,
-    /// The queues that this worker polls.
+    /// Receive queues that this worker polls.
     pub rx: Vec<Box<dyn RxQueue>>,
-    /// Path on which this worker sends on the port.
+    /// Path on which this worker sends packets to the port.
     pub tx: SendPath,
-    /// Backlog of a consumer behind the port, which works on the time of the worker that has its queue.
+    /// Backlog of a consumer behind the port, which runs on the CPU time of the worker that owns the queue.
     pub backlog: Option<Arc<Backlog>>,
 }
 
-/// Path on which a worker sends on a port.
+/// Path on which a worker sends packets to a port.
 pub enum SendPath {
-    /// On a queue of its own.
+    /// A device queue that the worker owns.
     Own(Box<dyn TxQueue>),
-    /// On a queue of its own, in front of which packets wait.
+    /// A device queue that the worker owns, behind an egress queue.
     Queued(Box<Outlet>),
-    /// Through the worker of that number, which has one.
+    /// The ring to the worker of this number, which owns a queue.
     Through(usize),
 }
 
 /// Report of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A queue of the port says that the device is gone.
+    /// A queue of the port reports that its device is gone.
     Closed(PortId),
-    /// The worker has let go of the port.
+    /// The worker has stopped using the port.
     Detached(PortId),
 }
 
-/// The rings between one worker and the others, by number; none to itself.
+/// The rings between one worker and the others, by worker number; none to itself.
 #[derive(Default)]
 pub struct Mesh {
-    /// To each other worker, with its wakeup.
+    /// Ring to each other worker, with its wake-up.
     pub outgoing: Vec<Option<(Producer<Packet>, Arc<Wakeup>)>>,
-    /// From each other worker.
+    /// Ring from each other worker.
     pub incoming: Vec<Consumer<Packet>>,
 }

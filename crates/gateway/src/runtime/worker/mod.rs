@@ -1,9 +1,10 @@
 //! One worker: the loop that polls, forwards, sends and sleeps.
 //!
-//! A round gives queues their turns as the [`Schedule`] says, sends what other workers handed over and
-//! reclaims what was sent. When a round finds nothing, the worker asks each queue for an event; only
-//! when none of them says [`Armed::Raced`](polder_datapath::port::Armed::Raced) does it sleep.
-//! `round` and `rest` are these two, `leave` is how its queues find another worker, `senders` is its sending half, `outlet` the queue in front of a port.
+//! A round gives queues their turns as the [`Schedule`] says, sends packets that other workers handed over,
+//! and reclaims sent packets. After a round without work, the worker arms each queue; it sleeps only if no
+//! queue answers [`Armed::Raced`](polder_datapath::port::Armed::Raced). `round` and `rest` are these two
+//! steps, `hand_over` moves queues to another worker, `senders` is the sending half, `outlet` the egress
+//! queue of a port.
 
 mod backlog;
 mod hand_over;
@@ -36,10 +37,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-/// Rounds after which a worker that does not sleep says where its frames are.
+/// Number of rounds after which an awake worker publishes where its frames are.
 const PUBLISH: u64 = 256;
 
-/// Everything that one worker owns.
+/// State owned by one worker.
 pub struct Worker {
     pool: Pool,
     engine: Engine,
@@ -54,40 +55,40 @@ pub struct Worker {
     counters: Arc<WorkerCounters>,
     batch: Batch,
     sharing: Option<Box<Sharing>>,
-    /// The worker's number, and how many there are.
+    /// Number of the worker, and the number of workers.
     place: (usize, usize),
-    /// Say how many frames devices have, and how many wait in queues and in reassembly.
+    /// Gauges of the frames in devices, and of the frames in queues and in reassembly.
     gauges: Option<[Gauge; 2]>,
     schedule: Schedule,
-    /// True if receivers were told that sent packets wait in front of a device.
+    /// True if receive queues were told that unsent packets wait in a device.
     holds_completed: bool,
     stop: bool,
-    /// True if others go on with its queues.
+    /// True if another worker takes over the queues.
     leaves: bool,
-    /// True if it has given back all frames that it kept for itself, and nothing has come since.
+    /// True if the worker's cached frames were returned, and none were taken since.
     gave_back: bool,
-    /// Failed allocations before it slept last.
+    /// Failed allocations before the last sleep.
     lacked: u64,
 }
 
 struct Queue {
     port: PortId,
     class: Class,
-    /// Its number among the port's queues.
+    /// Number of the queue on the port.
     number: u16,
     rx: Box<dyn RxQueue>,
     closed: bool,
 }
 
 impl Queue {
-    /// Asks the control of the device; `None` for one that has none.
+    /// Calls the device's control; `None` if it has none.
     fn control<T>(&mut self, ask: impl FnOnce(&mut dyn RxControl) -> T) -> Option<T> {
         self.rx.control().map(ask)
     }
 }
 
 impl Worker {
-    /// A worker without ports. It is moved to its thread and [`run`](Self::run) there.
+    /// Creates a worker without ports. The caller moves it to its thread and calls [`run`](Self::run) there.
     ///
     /// # Errors
     /// When the system has no file descriptor left.
@@ -130,23 +131,23 @@ impl Worker {
         })
     }
 
-    /// Makes the worker part of a worker group, whose workers have these wakeups.
+    /// Adds the worker to a worker group whose workers have these wake-ups.
     pub fn join(&mut self, mut group: WorkerGroup, wakeups: &[Arc<Wakeup>]) {
         group.count_in(&self.counters);
         self.sharing = Some(Box::new(Sharing::new(group, wakeups)));
     }
 
-    /// Lets the worker say how many frames its devices have, and how many it holds.
+    /// Sets the gauges of the frames in devices and of the held frames.
     pub fn count_frames(&mut self, posted: Gauge, held: Gauge) {
         self.gauges = Some([posted, held]);
     }
 
-    /// Lets the worker take turns and rest in another way than by default. To be called before there are ports.
+    /// Replaces the default schedule. Call it before ports are attached.
     pub fn schedule(&mut self, schedule: Schedule) {
         self.schedule = schedule;
     }
 
-    /// Polls until it is told to stop.
+    /// Polls until a command stops the worker.
     pub fn run(&mut self) {
         self.claim_share();
         loop {
@@ -164,7 +165,7 @@ impl Worker {
                 self.publish();
             }
             self.counters.empty_polls.add(u64::from(!busy));
-            // A worker that woke late polls once more first.
+            // A worker that paused for its CPU share polls once more first.
             if !busy && !stood_back {
                 self.rest(now);
             }
@@ -174,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Says where its frames are.
+    /// Publishes where the worker's frames are.
     fn publish(&self) {
         self.pool.publish();
         self.counters.budget.set(u64::from(self.schedule.line.largest_budget()));
@@ -240,20 +241,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Looks no more at a queue that has closed: its event may be one that never ends.
+    /// Stops polling a closed queue and listening to its event, which may stay readable.
     fn deafen(&mut self, index: usize) {
         self.schedule.line.close(index);
         let queue = &mut self.receivers[index];
         queue.closed = true;
         if let Some(event) = queue.rx.event() {
-            // A descriptor that was never listened to is none that wakes.
+            // Fails for a descriptor that was never added.
             let _ = epoll::delete(&self.epoll, event);
         }
     }
 
     fn detach(&mut self, port: PortId) {
-        // Closing a descriptor takes it out of the epoll set (epoll(7), question 6): those of queues
-        // have no duplicates that outlive both ends.
+        // Closing a descriptor removes it from the epoll set (epoll(7), question 6): queues' descriptors have
+        // no duplicates that outlive both ends.
         let Self { receivers, schedule, .. } = self;
         schedule.line.retain(|index| receivers[index].port != port);
         receivers.retain(|queue| queue.port != port);
@@ -262,7 +263,7 @@ impl Worker {
     }
 
     fn report(&self, report: Report) {
-        // Nobody listens when the gateway ends; then there is nobody to tell.
+        // The receiver is gone when the gateway ends.
         let _ = self.reports.send(report);
     }
 }

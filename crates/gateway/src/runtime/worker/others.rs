@@ -1,4 +1,4 @@
-//! Work with other workers: sharing what was received, helping with their packets, sending what they hand over.
+//! Work with other workers: sharing received packets, helping with work batches, sending handed-over packets.
 
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;
@@ -8,7 +8,7 @@ use polder_datapath::steer::Order;
 use polder_datapath::units::Nanos;
 
 impl Worker {
-    /// Shares a received batch with the other workers; `has_more`: it left something in the device.
+    /// Shares a received batch with the other workers. `has_more` is true if packets remained in the device.
     pub(super) fn share_out(&mut self, port: PortId, order: Order, has_more: bool, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, batch, .. } = self else { return };
         let kind = (order, engine.is_underlay(port));
@@ -19,8 +19,8 @@ impl Worker {
         sharing.wake();
     }
 
-    /// Processes packets that other workers brought, and offers them all that was received: there
-    /// is going to be no more.
+    /// Processes packets that other workers brought, and offers them all remaining work batches, because no
+    /// more packets are received.
     pub(super) fn take_last_part(&mut self, now: Nanos) -> bool {
         if let Some(sharing) = &mut self.sharing {
             sharing.group.offer_all(now);
@@ -28,8 +28,8 @@ impl Worker {
         self.take_part(false, now)
     }
 
-    /// Processes packets that other workers brought, and their work when there is nothing else to do.
-    /// `busy` and the result are true if there is reason for another round at once.
+    /// Processes packets that other workers brought, and work batches of others when there is nothing else to
+    /// do. `busy` and the result are true if another round should follow at once.
     pub(super) fn take_part(&mut self, mut busy: bool, now: Nanos) -> bool {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return busy };
         let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };
@@ -51,7 +51,7 @@ impl Worker {
     pub(super) fn take_over(&mut self, index: usize, now: Nanos) -> bool {
         let batch = &mut self.batch;
         let taken = self.incoming[index].pop_all(BATCH, |packet| {
-            // The batch is empty before and holds as many as are taken at most.
+            // The batch is empty and holds as many packets as are popped.
             let pushed = batch.push(packet);
             debug_assert!(pushed.is_ok(), "a batch has room for a batch");
         });

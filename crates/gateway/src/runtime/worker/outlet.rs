@@ -1,7 +1,7 @@
-//! A sending queue of a device, and the packets that wait in front of it.
+//! A device's sending queue with an egress queue in front of it.
 //!
-//! A device takes what it is given, far more than it sends in the time that a packet may wait. So it is
-//! given little at a time, and the rest waits here, where the discipline sees it.
+//! A device accepts far more packets than it sends within an acceptable queueing delay. So the device is
+//! limited to [`IN_FLIGHT`] packets, and the others wait in the egress queue, where the discipline sees them.
 
 use polder_buffers::{BATCH, Batch, Packet, Pool, wire_packets};
 use polder_datapath::counters::WorkerCounters;
@@ -12,17 +12,17 @@ use polder_datapath::units::Nanos;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-/// Packets that the device has at most: 1.5 ms of long ones at 1 Gbit/s.
+/// Maximum number of packets in the device: 1.5 ms of full-size packets at 1 Gbit/s.
 const IN_FLIGHT: u32 = 128;
-/// Batches that one turn sends at most.
+/// Maximum number of batches sent in one turn.
 const TURN: usize = 8;
-/// A device that has enough does not say when it wants more; so it is asked again after this.
+/// Interval of retries while the device is full, because a full device sends no event.
 const LOOK_AGAIN: Nanos = Nanos(200_000);
 
-/// Dropped packets that wait for a capture at most; a look comes several times a turn.
+/// Maximum number of dropped packets kept for captures, which look several times a turn.
 const MOST_DROPPED: usize = 8 * BATCH;
 
-/// A queue to be put in front of a sending queue of a device. Its memory is taken by the control thread.
+/// An egress queue for a device's sending queue, allocated by the control thread.
 pub struct NewQueue {
     /// The queue, empty.
     pub queue: EgressQueue,
@@ -30,60 +30,60 @@ pub struct NewQueue {
     pub counters: Arc<EgressCounters>,
 }
 
-/// Both together.
+/// A device's sending queue with its egress queue.
 pub struct Outlet {
     tx: Box<dyn TxQueue>,
     queue: EgressQueue,
-    /// Taken out of the queue, and not yet taken by the device.
+    /// Packets that have left the queue and that the device has not accepted yet.
     next: Batch,
     waiting: Waiting,
     counters: Arc<EgressCounters>,
-    /// Dropped packets that a capture is to see; none while nobody captures.
+    /// Dropped packets that captures have not seen yet; `None` without captures.
     dropped: Option<Vec<Packet>>,
 }
 
 impl Outlet {
-    /// A queue like that in front of `tx`; it counts in `counters`.
+    /// Creates an egress queue in front of `tx`, with counters in `counters`.
     pub fn new(tx: Box<dyn TxQueue>, options: &QueueOptions, counters: Arc<EgressCounters>) -> Self {
         Self::with(tx, NewQueue { queue: EgressQueue::new(options), counters })
     }
 
-    /// Outlet with that queue in front of `tx`.
+    /// Puts a prepared queue in front of `tx`.
     pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
         Self { tx, queue, next: Batch::new(), waiting: Waiting::default(), counters, dropped: None }
     }
 
-    /// Packets that wait, a super-packet as one.
+    /// Number of waiting packets; a super-packet counts as one.
     pub fn len(&self) -> usize {
         self.queue.len() + self.next.len()
     }
 
-    /// True if none does.
+    /// True if no packet waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Slots of the packet memory that they have to themselves.
+    /// Number of slots of packet memory that waiting packets own alone.
     pub fn slots(&self) -> u64 {
         self.waiting.slots
     }
 
-    /// Packets that wait, as they are on a link.
+    /// Number of waiting packets on the wire, with super-packets counted by their segments.
     pub fn wire_packets(&self) -> u64 {
         self.waiting.wire_packets
     }
 
-    /// Packets that the device has.
+    /// Number of packets in the device.
     pub fn in_flight(&self) -> u32 {
         self.tx.held()
     }
 
-    /// Frames of those packets.
+    /// Number of frames in the device.
     pub fn posted(&self) -> u32 {
         self.tx.posted()
     }
 
-    /// Takes all packets of `batch`; those that find no room are dropped.
+    /// Enqueues all packets of `batch`; packets beyond the limit are dropped.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let counters = &*self.counters;
         counters.entered.add(wire_packets(batch));
@@ -96,14 +96,14 @@ impl Outlet {
         });
     }
 
-    /// True if a whole batch waits, and the device may be given it at `now`.
+    /// True if a whole batch waits and the device may get packets at `now`.
     pub fn is_due(&self, now: Nanos) -> bool {
         let may_leave = self.queue.next_deadline().is_none_or(|at| at <= now);
         self.len() >= BATCH && may_leave && self.tx.held() < IN_FLIGHT
     }
 
-    /// Gives the device as many packets as it has room for and as may go. Returns true if there is
-    /// reason to do so again at once.
+    /// Sends as many packets as the device and the rate allow. Returns true if another call should follow at
+    /// once.
     pub fn pump(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) -> bool {
         let mut busy = self.tx.reclaim(pool) == Turn::OutOfBudget;
         for turn in 0.. {
@@ -116,7 +116,7 @@ impl Outlet {
                 break;
             }
             self.send(pool);
-            // What was sent at once makes room for more.
+            // Packets that were sent at once make room for others.
             if self.tx.reclaim(pool) == Turn::Closed || !self.next.is_empty() {
                 break;
             }
@@ -125,7 +125,7 @@ impl Outlet {
         busy
     }
 
-    /// Gives the device the packets that were taken out of the queue.
+    /// Passes the packets in `next` to the device.
     fn send(&mut self, pool: &mut Pool) {
         let region = pool.region().id();
         self.next.iter().for_each(|packet| self.waiting.remove(packet, region));
@@ -133,7 +133,7 @@ impl Outlet {
         self.next.iter().for_each(|packet| self.waiting.add(packet, region));
     }
 
-    /// Takes as many packets out of the queue as the device may have.
+    /// Dequeues as many packets as the device may hold.
     fn fill(&mut self, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let room = usize::try_from(IN_FLIGHT.saturating_sub(self.tx.held())).unwrap_or(0).min(BATCH);
         let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
@@ -158,7 +158,8 @@ impl Outlet {
         self.counters.wait_nanos.set(self.queue.wait().0);
     }
 
-    /// Time of the next work of [`pump`](Self::pump), if no packet comes before.
+    /// Time of the next work of [`pump`](Self::pump) if no packet arrives before; `None` if the queue is
+    /// empty.
     pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.is_empty() {
             return None;
@@ -167,8 +168,7 @@ impl Outlet {
         Some(self.queue.next_deadline().filter(|_| has_room).unwrap_or(now + LOOK_AGAIN))
     }
 
-    /// Puts `queue` in the place of the one in front of the device. Packets that wait stay in order, as far as
-    /// `queue` has room for them.
+    /// Replaces the egress queue. Waiting packets stay in order, as far as `queue` has room.
     pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
         let old = std::mem::replace(&mut self.queue, queue);
         let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
@@ -180,7 +180,7 @@ impl Outlet {
         self.publish();
     }
 
-    /// Keeps packets that it drops for a capture to see, or does so no more.
+    /// Starts or stops keeping dropped packets for captures.
     pub fn watch(&mut self, is_watched: bool, pool: &mut Pool) {
         if is_watched != self.dropped.is_some() {
             let kept = std::mem::replace(&mut self.dropped, is_watched.then(Vec::new));
@@ -188,19 +188,19 @@ impl Outlet {
         }
     }
 
-    /// Shows the packets that were dropped since the last time, and releases them.
+    /// Passes the packets dropped since the last call to `look`, and releases them.
     pub fn show_dropped(&mut self, pool: &mut Pool, mut look: impl FnMut(&[Packet])) {
         let Some(dropped) = self.dropped.as_mut().filter(|dropped| !dropped.is_empty()) else { return };
         dropped.chunks(BATCH).for_each(&mut look);
         dropped.drain(..).for_each(|packet| pool.release_packet(packet));
     }
 
-    /// The sending queue of the device, for a port whose queue is taken away. The device is given the packets that
-    /// wait, as far as it has room; the rest is dropped.
+    /// Removes the egress queue and returns the device's sending queue. Waiting packets go to the device as
+    /// far as it has room; the others are dropped.
     pub fn remove(mut self, pool: &mut Pool, worker: &WorkerCounters) -> Box<dyn TxQueue> {
         let Self { tx, queue, next, counters, .. } = &mut self;
         let bytes = |batch: &Batch| batch.iter().map(|packet| packet.len() as u64).sum::<u64>();
-        // Those in `next` have left the queue already.
+        // Packets in `next` have left the queue already.
         let mut counted = (wire_packets(next), bytes(next));
         let mut waiting = queue.clear();
         loop {
@@ -235,14 +235,14 @@ impl Outlet {
         self.tx
     }
 
-    /// The sending queue without the one in front of it; what waits is dropped.
+    /// Drops all waiting packets and returns the device's sending queue.
     pub fn into_tx(mut self, pool: &mut Pool, worker: &WorkerCounters) -> Box<dyn TxQueue> {
         self.clear(pool, worker);
         self.watch(false, pool);
         self.tx
     }
 
-    /// Drops everything that waits: the port is closed.
+    /// Drops all waiting packets because the port is closed.
     pub fn clear(&mut self, pool: &mut Pool, worker: &WorkerCounters) {
         worker.drops.count(DropReason::PortDown, self.waiting.wire_packets);
         self.queue.clear().for_each(|packet| pool.release_packet(packet));
@@ -252,10 +252,10 @@ impl Outlet {
     }
 }
 
-/// Sizes of what waits in front of a device.
+/// Totals of the packets that wait in front of a device.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
-    /// Slots of the packet memory that packets have to themselves.
+    /// Number of slots of packet memory that packets own alone.
     slots: u64,
     wire_packets: u64,
 }

@@ -1,4 +1,4 @@
-//! Rest of a worker: it sleeps until an event comes, and in the end waits for its frames.
+//! Sleep of a worker until the next event, and its drain at the end.
 
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;
@@ -7,18 +7,18 @@ use polder_datapath::scheduler::Pace;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
 
-/// Longest sleep of a worker that still keeps frames for itself, or has something to look after. A worker that has
-/// given its frames back, and has no deadline, sleeps until an event comes.
+/// Longest sleep of a worker that caches frames, or has state to poll. A worker without cached frames and
+/// deadlines sleeps until an event.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(1000);
-/// Longest sleep while devices hold frames of packets that were sent.
+/// Longest sleep while devices hold frames of sent packets.
 const SHORT_SLEEP: Nanos = Nanos::from_millis(20);
-/// Time for which a worker that is told to stop waits for devices to return frames.
+/// Maximum time that a stopping worker waits for devices to return frames.
 const DRAIN: Nanos = Nanos::from_millis(100);
-/// Time for which a worker that shares its work goes on after nothing more came from the others.
+/// Time without packets from other workers after which a draining worker in a group stops.
 const QUIET: Nanos = Nanos::from_millis(2);
 
 impl Worker {
-    /// Sleeps, unless more is to be expected from other workers at once.
+    /// Sleeps, unless other workers are likely to bring packets soon.
     pub(super) fn rest(&mut self, now: Nanos) {
         if self.schedule.pace.naps(now) {
             std::thread::sleep(core::time::Duration::from_nanos(Pace::NAP.0));
@@ -33,7 +33,7 @@ impl Worker {
 
     fn sleep(&mut self, now: Nanos) {
         self.wakeup.about_to_sleep();
-        // A command that came before the flag was up sent no wakeup.
+        // A command sent before the flag was set caused no wake-up.
         if let Ok(command) = self.commands.try_recv() {
             self.wakeup.awake();
             self.obey(command);
@@ -75,23 +75,23 @@ impl Worker {
             }
         }
         if !is_woken && limit == Some(LONGEST_SLEEP) {
-            // Nothing has come for long: what it keeps for itself is of use to others.
+            // After a long sleep without events, the cached frames go back to the pool for other workers.
             self.pool.give_back();
             self.gave_back = true;
         }
     }
 
-    /// Longest time to sleep if no event comes; `None` for a worker without anything to look after.
+    /// Longest time to sleep without an event; `None` if no deadline and no polling is needed.
     fn longest_sleep(&mut self, now: Nanos, patience: Option<Nanos>) -> Option<Nanos> {
         let missing = self.sharing.as_ref().and_then(|sharing| sharing.group.next_deadline());
         let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
         let deadlines = deadlines.into_iter().flatten().map(|deadline| deadline.since(now));
         let queues = self.receivers.iter().filter(|queue| !queue.closed);
-        // A queue without event is looked at now and then.
+        // A queue without an event descriptor is polled regularly.
         let own = queues.map(|queue| {
             if queue.rx.event().is_some() { queue.rx.longest_sleep() } else { Some(LONGEST_SLEEP) }
         });
-        // Frames that were not to be had may be by then; whoever returns them sends no event.
+        // Frames may be free again after a failed allocation; their return sends no event.
         let lacks_frames = core::mem::replace(&mut self.lacked, self.pool.exhausted()) != self.lacked;
         let keeps = lacks_frames || !self.gave_back;
         let in_flight = (self.senders.in_flight() > 0).then_some(SHORT_SLEEP);
@@ -99,7 +99,7 @@ impl Worker {
         deadlines.chain(own.flatten()).chain(others.into_iter().flatten()).min()
     }
 
-    /// Waits, within bounds, until the devices have returned the frames of sent packets.
+    /// Waits, at most [`DRAIN`], until devices have returned the frames of sent packets.
     pub(super) fn drain(&mut self) {
         let start = self.clock.now();
         let (mut now, mut last) = (start, start);
@@ -127,7 +127,7 @@ impl Worker {
         self.engine.close(now, &mut self.pool);
     }
 
-    /// Sends packets that wait for a turn that will not come.
+    /// Sends packets that wait for earlier batches that will not arrive.
     pub(super) fn let_go_of_the_rest(&mut self, now: Nanos) {
         let Self { sharing: Some(sharing), engine, pool, senders, clock, .. } = self else { return };
         let mut stages = WorkerStages { engine, pool, egress: senders, clock: *clock, now, timed: false };

@@ -1,4 +1,4 @@
-//! One round of a worker: a turn for every queue, what others handed over, what was sent.
+//! One round of a worker: a turn for each queue, then handed-over packets, then sending and reclaiming.
 
 use super::{Report, Worker};
 use polder_buffers::{BATCH, Class};
@@ -9,18 +9,18 @@ use polder_datapath::steer::Order;
 use polder_datapath::transmit::Egress as _;
 use polder_datapath::units::Nanos;
 
-/// Packets that one call receives at most: one batch.
+/// Maximum number of packets received by one call: one batch.
 #[expect(clippy::cast_possible_truncation, reason = "64 fits")]
 pub(super) const BATCH_BUDGET: u32 = BATCH as u32;
 
-/// The longest that an answer waits for others to be sent with it, while few requests wait.
+/// Maximum time that a consumer's answers wait to be sent together, while its backlog is small.
 const SOON: Nanos = Nanos(20_000);
 
-/// Longest turn of any queue.
+/// Maximum length of one queue's turn.
 const LONGEST_TURN: Nanos = Nanos::from_millis(100);
 
 impl Worker {
-    /// A turn for everything that has one. Says whether there is reason for another round at once.
+    /// Runs one round. Returns true if another round should follow at once.
     pub(super) fn round(&mut self, now: Nanos) -> bool {
         self.senders.now = now;
         self.senders.is_watched = self.engine.captures().is_some();
@@ -48,8 +48,8 @@ impl Worker {
         busy
     }
 
-    /// A turn for each queue in the line, as long as the cycle lasts. Says whether there is reason for
-    /// another, and how many packets came.
+    /// Gives each queue in the run queue a turn within the cycle's time. Returns whether another cycle should
+    /// follow at once, and the number of received packets.
     fn cycle(&mut self, now: Nanos) -> (bool, u32) {
         let (mut busy, mut packets, mut time) = (false, 0, now);
         let mut wanted = self.senders.wanted();
@@ -68,11 +68,11 @@ impl Worker {
                 wanted = self.senders.wanted();
             }
         }
-        // One that was not looked at may have something.
+        // Queues that were not polled in this cycle may have packets.
         (busy || self.schedule.line.is_cut(), packets)
     }
 
-    /// The turn of one queue, a batch at a time; and when it ended.
+    /// Runs one queue's turn, batch by batch. Returns its outcome and end time.
     fn turn(&mut self, grant: Grant, start: Nanos) -> (Outcome, Nanos) {
         let Grant { index, packets, discard, bound, freed } = grant;
         let mut outcome = Outcome {
@@ -98,7 +98,7 @@ impl Worker {
             self.receivers[index].control(|control| control.set_posted_limit(u32::MAX));
         }
         if discard {
-            // Where it is not possible, packets wait on.
+            // Packets stay in a device that cannot flush.
             let _: Option<bool> = self.receivers[index].control(|control| control.flush());
         }
         let mut left = packets;
@@ -108,13 +108,13 @@ impl Worker {
             let (received, charged, turn) = self.receive(index, batch, now);
             outcome.turn = turn;
             outcome.packets = outcome.packets.saturating_add(received);
-            // A device whose techniques are off may bring more than it was asked for, or charge nothing.
+            // A device with techniques switched off may deliver more packets than asked for, or charge none.
             left -= charged;
             if received > 0 {
                 now = self.clock.now();
             }
             let goes_on = turn == Turn::OutOfBudget && received >= batch && left > 0;
-            // Without balance a turn may never end of itself, and commands are to be obeyed.
+            // Without a balanced budget a turn may never end, and commands have to be handled.
             if !goes_on || now.since(start) > LONGEST_TURN || self.senders.has_sated() {
                 break;
             }
@@ -131,9 +131,9 @@ impl Worker {
         (outcome, now)
     }
 
-    /// Number of packets in the next batch of a turn that has `left` left. Batches that are shared are
-    /// equally large: a crumb at the end of a turn would be all that another worker has to do while this one
-    /// does a whole one. A consumer for which few packets wait sends what it has done before it goes on.
+    /// Number of packets in the next batch of a turn with a remaining budget of `left`. Shared batches have
+    /// equal sizes, so that workers finish together. A consumer with a small backlog gets small batches, so
+    /// that its answers are sent early.
     fn batch_of(&self, index: usize, left: u32) -> u32 {
         let port = self.receivers[index].port;
         if let Some(backlog) = self.senders.backlog(port)
@@ -147,7 +147,7 @@ impl Worker {
         if is_shared { left.div_ceil(left.div_ceil(BATCH_BUDGET).max(1)) } else { left.min(BATCH_BUDGET) }
     }
 
-    /// Tells receivers when sent packets begin to wait in front of a device, and when none do any more.
+    /// Tells receive queues when packets begin to wait unsent in a device, and when none are left.
     #[inline]
     pub(super) fn note_unsent(&mut self) {
         let has_unsent = self.senders.has_unsent();
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Receives up to a batch and takes it through the stages.
+    /// Receives up to one batch and runs the stages on it.
     fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, u32, Turn) {
         self.note_unsent();
         let queue = &mut self.receivers[index];

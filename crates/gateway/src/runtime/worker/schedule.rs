@@ -1,30 +1,30 @@
-//! Schedule of a worker's time: turns, rest, and its share of the core.
+//! Schedule of a worker's time: turns, sleep, and its share of the core.
 
 use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, Pace, RunQueue};
 use polder_datapath::units::Nanos;
 
-/// Schedule of a worker: turns, rest, and its share of the core.
+/// Schedule of a worker: turns, sleep, and its share of the core.
 #[derive(Debug)]
 pub struct Schedule {
     pub(super) line: RunQueue,
     pub(super) pace: Pace,
-    /// True if others want the core.
+    /// Detects whether other threads want the core.
     pub(super) contention: Contention,
-    /// True if the pace follows the arrivals.
+    /// True if the mode follows the packet rate.
     adapts: bool,
     pub(super) share: Option<Share>,
 }
 
-/// A share of the core, of the worker and of those that the kernel has receive for it.
+/// Limit on the CPU time of the worker and of the NAPI threads that receive for it.
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) percent: u8,
     pub(super) token_bucket: CpuTokenBucket,
-    /// CPU time of other threads that counts to the share, used while they did not stand back.
+    /// CPU time of NAPI threads charged to the share, used outside of pauses.
     pub(super) others: Nanos,
-    /// Their time when they went on last.
+    /// Total CPU time of the NAPI threads at the last reading.
     pub(super) others_then: Nanos,
-    /// Time at which the thread's time is looked at next.
+    /// Time of the next reading of the CPU times.
     pub(super) look_at: Nanos,
 }
 
@@ -35,7 +35,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Schedule with these options, and at most `percent` percent of a core.
+    /// Creates a schedule with these options that uses at most `percent` percent of a core.
     pub fn new(options: Options, percent: Option<u8>) -> Self {
         let share = percent.filter(|&percent| percent < 100).map(|percent| Share {
             percent,
@@ -48,7 +48,7 @@ impl Schedule {
         Self { line: RunQueue::new(options), pace, contention, adapts: options.balance, share }
     }
 
-    /// Takes note of a round that began at `now`. Answers how devices are to be driven when that changes.
+    /// Records a round that began at `now`. Returns the new mode if it changes.
     pub(super) fn note(&mut self, now: Nanos, packets: u32) -> Option<Mode> {
         if self.adapts { self.pace.cycle(now, packets) } else { None }
     }

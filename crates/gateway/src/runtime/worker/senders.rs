@@ -1,4 +1,4 @@
-//! The sending half of a worker: its queues of devices, and its rings to workers that have others.
+//! The sending half of a worker: its device queues, and its rings to workers that own others.
 
 mod ports;
 mod waiting;
@@ -15,24 +15,24 @@ use polder_datapath::transmit::Egress;
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
-/// A way to another worker: its ring and its wakeup.
+/// Ring to another worker, with its wake-up.
 pub(super) type Way = Option<(Producer<Packet>, Arc<Wakeup>)>;
 
-/// The sending half, apart from the rest of the worker so that it can be borrowed beside it.
+/// The sending half, a struct of its own so that it can be borrowed separately.
 pub(super) struct Senders {
-    /// The time of the round.
+    /// Time of the round.
     pub(super) now: Nanos,
     ports: Vec<Option<SendPath>>,
     outgoing: Vec<Way>,
     counters: Arc<WorkerCounters>,
-    /// Consumers behind ports, which work on this worker's time.
+    /// Consumers behind ports, which run on this worker's CPU time.
     consumers: Vec<Consumer>,
-    /// Packets offered to those in this turn, and whether the backlog of one exceeds its limit.
+    /// Number of packets offered to consumers in this turn, and whether a backlog exceeds its limit.
     offered: u32,
     sated: bool,
-    /// True if packets that a device has taken wait in front of it.
+    /// True if unsent packets wait in a device.
     has_unsent: bool,
-    /// True while somebody captures.
+    /// True while a capture runs.
     pub(super) is_watched: bool,
 }
 
@@ -40,16 +40,16 @@ pub(super) struct Senders {
 struct Consumer {
     port: PortId,
     backlog: Arc<Backlog>,
-    /// True if it is given packets as they come: no queue stands in front of it.
+    /// True if packets reach it without an egress queue.
     is_direct: bool,
 }
 
-/// The worker that writes sequence numbers: it has the first queue of every port.
+/// Worker that assigns sequence numbers: it owns the first queue of every port.
 const SEQUENCER: usize = 0;
 
 impl Senders {
-    /// Reclaims sent packets from devices, and gives them packets that have waited for that. Returns
-    /// true if there is reason to do so again at once.
+    /// Reclaims sent packets from devices, and sends waiting packets. Returns true if another call should
+    /// follow at once.
     pub(super) fn round(&mut self, pool: &mut Pool) -> bool {
         let (mut busy, mut has_queues) = (false, false);
         self.has_unsent = false;
@@ -101,7 +101,7 @@ impl Egress for Senders {
                 stage.packets.add(batch.len() as u64);
                 stage.batches.add(1);
                 outlet.put(batch, self.now, pool, &self.counters);
-                // A turn can bring more than the queue holds, so what may leave does not wait for its end.
+                // A turn can bring more packets than the queue holds, so packets are sent during the turn.
                 if outlet.is_due(self.now) {
                     outlet.pump(self.now, pool, &self.counters);
                 }
@@ -115,7 +115,7 @@ impl Egress for Senders {
     }
 
     fn assigns_sequence(&self, _: PortId) -> bool {
-        // There is no ring from a worker to itself.
+        // A worker has no ring to itself.
         self.outgoing.get(SEQUENCER).is_none_or(Option::is_none)
     }
 
@@ -133,8 +133,8 @@ impl Egress for Senders {
 }
 
 impl Senders {
-    /// Hands packets over to worker `owner`; what its ring has no room for is dropped here, before
-    /// any more work is spent on it.
+    /// Hands packets over to worker `owner`. Packets beyond the ring's room are dropped here, before more
+    /// work is spent on them.
     pub(super) fn hand_over(&mut self, owner: usize, batch: &mut Batch, pool: &mut Pool) {
         self.push_to(owner, batch);
         if !batch.is_empty() {

@@ -1,4 +1,5 @@
-//! Use of the [`Schedule`](super::Schedule): CPU time is noted, devices are driven, and the share of the core is kept.
+//! Use of the [`Schedule`](super::Schedule): recording CPU time, setting devices' modes, keeping the CPU
+//! share.
 
 use super::Worker;
 use polder_datapath::port::{Driven, RxControl};
@@ -8,26 +9,26 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::time::Duration;
 
-/// Interval at which a worker with a share reads its thread's clock.
+/// Interval at which a worker with a CPU share reads its thread's clock.
 const LOOK: Nanos = Nanos(100_000);
-/// The longest pause at a time: a command waits no longer.
+/// Maximum length of a pause, which bounds the delay of commands.
 const LONGEST: Nanos = Nanos::from_millis(10);
-/// Divisor of a pause for the maximum time that others used in it by right.
+/// CPU time of NAPI threads during a pause is not charged if it exceeds the pause divided by this number.
 const OWED: u64 = 4;
-/// Number of ordinary threads that a share is held against by its weight.
+/// Number of normal threads against which the nice value secures the share.
 const RIVALS: f64 = 4.0;
-/// Factor of a weight for a step of the nice value (sched(7)).
+/// Ratio of weights between neighbouring nice values (sched(7)).
 const STEP: f64 = 1.25;
 
 impl Worker {
-    /// CPU time of the worker up to `now`, since its clock said `begun`.
+    /// CPU time of the worker between `begun` and `now`.
     pub(super) fn cpu_since(&mut self, begun: Nanos, now: Nanos) -> Nanos {
         let cpu = self.clock.cpu();
         self.schedule.contention.record(now, cpu);
         cpu.since(begun)
     }
 
-    /// CPU time of the worker in a turn, if that is known; it is charged to the queue.
+    /// CPU time of the worker in a turn, if known; it is charged to the queue.
     pub(super) fn cpu_time(
         &mut self,
         index: usize,
@@ -41,19 +42,19 @@ impl Worker {
         took
     }
 
-    /// Tells a queue's device when to receive.
+    /// Sets the receive mode of a queue's device.
     pub(super) fn drive(&mut self, index: usize) {
-        // One that cannot be told does as it does.
+        // A device without a control keeps its mode.
         let drive = self.schedule.pace.mode().drive();
         let _: Option<Driven> = self.receivers[index].control(|control| control.set_mode(drive));
     }
 
-    /// Tells all devices.
+    /// Sets the mode of all devices.
     #[cold]
     pub(super) fn drive_all(&mut self, mode: Mode, now: Nanos) {
         let mut driven = self.tell_all();
         if driven == Driven::No && mode == Mode::Polled {
-            // Without a device that it drives, polling would only keep others from their work.
+            // If no device supports the mode, polling would only take CPU time from other threads.
             self.schedule.pace.refuse(now);
             driven = self.tell_all();
         }
@@ -62,7 +63,7 @@ impl Worker {
         self.counters.mode.set(mode as u64);
     }
 
-    /// Tells all devices how they are driven; the greatest effect on one of them.
+    /// Sets the mode of all devices; returns the largest effect on one of them.
     fn tell_all(&mut self) -> Driven {
         let drive = self.schedule.pace.mode().drive();
         let queues = self.receivers.iter_mut().filter(|queue| !queue.closed);
@@ -70,7 +71,8 @@ impl Worker {
         driven.max().unwrap_or_default()
     }
 
-    /// Gives the calling thread the weight that its share needs. To be called on the worker's thread before there are ports.
+    /// Sets the calling thread's nice value for its share. Call it on the worker's thread before ports are
+    /// attached.
     pub(super) fn claim_share(&self) {
         let Some(share) = &self.schedule.share else { return };
         let nice = nice_for(share.percent);
@@ -86,20 +88,20 @@ impl Worker {
                 control.claim_thread();
                 control.thread_time()
             };
-            // What it has used until now is its own affair.
+            // CPU time used until this moment is not charged.
             let used = self.receivers[index].control(claim).flatten();
             share.others_then = share.others_then + used.unwrap_or_default();
         }
     }
 
-    /// CPU time of the NAPI threads that are charged to the share.
+    /// Total CPU time of the NAPI threads that are charged to the share.
     fn others_time(&mut self) -> Nanos {
         let times = self.receivers.iter_mut();
         let times = times.filter_map(|queue| queue.control(|control| control.thread_time()).flatten());
         times.fold(Nanos::default(), |sum, time| sum + time)
     }
 
-    /// Leaves the core to others when the worker's share of it is used up. Says whether it did.
+    /// Pauses the worker when its share of the core is used up. Returns true if it paused.
     pub(super) fn keep_share(&mut self, now: Nanos) -> bool {
         if self.schedule.share.as_ref().is_none_or(|share| now < share.look_at) {
             return false;
@@ -115,7 +117,7 @@ impl Worker {
         true
     }
 
-    /// Makes all threads that receive for the worker leave the core, or go on.
+    /// Pauses or resumes all NAPI threads that receive for the worker.
     fn pause_threads(&mut self, paused: bool) {
         for queue in &mut self.receivers {
             queue.control(|control| control.pause_thread(paused));
@@ -128,7 +130,8 @@ impl Worker {
         self.pause_threads(false);
         let (time, passed) = (self.others_time(), self.clock.now().since(now));
         if let Some(share) = &mut self.schedule.share {
-            // A little is what the scheduler owed them from before; what is more nobody else wanted.
+            // A short time was due to the threads from before the pause; a longer time means that no other
+            // thread wanted the core.
             let meanwhile = time.since(share.others_then);
             if meanwhile.0 < passed.0 / OWED {
                 share.others = share.others + meanwhile;
@@ -140,8 +143,7 @@ impl Worker {
     }
 }
 
-/// The nice value by which one thread has `percent` of a core against [`RIVALS`] ordinary ones; never a
-/// larger one than an ordinary thread's.
+/// Nice value, 0 or less, with which one thread gets `percent` of a core against [`RIVALS`] normal threads.
 fn nice_for(percent: u8) -> i32 {
     let part = f64::from(percent.clamp(1, 99)) / 100.0;
     let weight = RIVALS * part / (1.0 - part);

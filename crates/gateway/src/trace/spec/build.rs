@@ -1,4 +1,4 @@
-//! From layers to bytes, from the innermost out.
+//! Building of a packet's bytes from layers, innermost first.
 
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use super::{LONGEST, Spec};
@@ -8,34 +8,34 @@ use polder_datapath::wire::{
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Values of fields that a description leaves out.
+/// Default values for addresses of the outermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// The station that sends it.
+    /// Source MAC address.
     pub src: MacAddress,
-    /// The station that it is for: the port's own, where the port is one that is spoken to.
+    /// Destination MAC address: the port's own, unless it is a bridge port.
     pub dst: Option<MacAddress>,
 }
 
-/// Reason why no packet can be made of a description.
+/// Reason why no packet can be built from a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// On a port that goes by link-layer addresses.
+    /// A bridge port needs a destination MAC address.
     #[error("the port goes by link-layer addresses: begin with `eth dst MAC /`")]
     NoStation,
-    /// An IP header of no family.
+    /// An IP header without addresses.
     #[error("`ip` goes nowhere: add `dst ADDRESS`")]
     NoDestination,
-    /// A layer that has to be in IP.
+    /// A layer that needs an IP header before it.
     #[error("`{0}` is not in IP: put `ip dst ADDRESS /` in front of it")]
     NotInIp(&'static str),
-    /// VXLAN in something else.
+    /// VXLAN without UDP before it.
     #[error("`vxlan` is not in UDP: put `udp /` in front of it")]
     NotInUdp,
-    /// A layer in one that cannot have it.
+    /// A layer inside another that cannot contain it.
     #[error("`{0}` cannot be in `{1}`")]
     Misplaced(&'static str, &'static str),
-    /// More bytes than a packet can have.
+    /// The packet is too long.
     #[error("the packet has {0} bytes; at most {LONGEST} can be traced")]
     TooLong(usize),
 }
@@ -43,15 +43,15 @@ pub enum BuildError {
 /// Documentation addresses (RFC 5737, RFC 3849).
 const NOBODY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const NOBODY_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// For experiments (RFC 3692; IEEE 802, 9.2.3).
+/// Values for experiments (RFC 3692; IEEE 802, 9.2.3).
 const EXPERIMENT: IpProtocol = IpProtocol(253);
 const EXPERIMENT_TYPE: EtherType = EtherType(0x88b5);
 
 impl Spec {
-    /// The packet.
+    /// Builds the packet.
     ///
     /// # Errors
-    /// The field that is missing, or that does not fit.
+    /// The missing or invalid field.
     pub fn build(&self, defaults: Defaults) -> Result<Vec<u8>, BuildError> {
         let implied = [Layer::Eth(Eth::default())];
         let begins = matches!(self.0.first(), Some(Layer::Eth(_) | Layer::Hex(_)));
@@ -68,7 +68,7 @@ impl Spec {
     }
 }
 
-/// Surroundings of a layer.
+/// A layer's neighbours, inside and outside.
 struct Site<'a> {
     inside: Option<&'a Layer>,
     outside: &'a [&'a Layer],
@@ -93,7 +93,7 @@ impl Site<'_> {
         }
     }
 
-    /// EtherType in a link header of the layer inside.
+    /// EtherType for the inner layer, unless `said` gives it.
     fn ether_type(&self, said: Option<u16>, layer: &'static str) -> Result<EtherType, BuildError> {
         if let Some(said) = said {
             return Ok(EtherType(said));
@@ -112,7 +112,7 @@ impl Site<'_> {
         }
     }
 
-    /// Protocol in an IP header of the layer inside.
+    /// IP protocol for the inner layer, unless `said` gives it.
     fn protocol(&self, said: Option<u8>, is_v6: bool) -> Result<IpProtocol, BuildError> {
         if let Some(said) = said {
             return Ok(IpProtocol(said));
@@ -143,7 +143,7 @@ impl Site<'_> {
 
     fn eth(&self, eth: &Eth, inner: &[u8]) -> Result<Vec<u8>, BuildError> {
         let is_outermost = self.outside.is_empty();
-        // A frame in a tunnel is for nobody of ours.
+        // A frame in a tunnel has no default destination.
         let dst = eth.dst.or(self.defaults.dst.filter(|_| is_outermost)).ok_or(BuildError::NoStation)?;
         let header = EthernetHeader {
             destination: dst,
@@ -216,7 +216,7 @@ impl Site<'_> {
         Ok([&[protocol.0, 0][..], &place.to_be_bytes(), &id.to_be_bytes(), inner].concat())
     }
 
-    /// The ends of the packet that a layer is in.
+    /// Pseudo-header of the IP header around a layer.
     fn pseudo(&self, layer: &'static str) -> Result<Pseudo, BuildError> {
         let around = self.outside.iter().rev().find(|layer| !matches!(layer, Layer::Frag(_)));
         let Some(Layer::Ip(ip)) = around else { return Err(BuildError::NotInIp(layer)) };
@@ -229,7 +229,7 @@ impl Site<'_> {
     fn udp(&self, udp: &Udp, inner: &[u8]) -> Result<Vec<u8>, BuildError> {
         let pseudo = self.pseudo("udp")?;
         let (usual, checksum) = match (self.inside, pseudo) {
-            // RFC 7348, 5: over IPv4 it has no checksum.
+            // RFC 7348, 5: no UDP checksum over IPv4.
             (Some(Layer::Vxlan(_)), Pseudo::V4 { .. }) => (wire::Vxlan::PORT, None),
             (Some(Layer::Vxlan(_)), Pseudo::V6 { .. }) => (wire::Vxlan::PORT, Some(pseudo)),
             (_, Pseudo::V4 { .. } | Pseudo::V6 { .. }) => (9, Some(pseudo)),
@@ -249,7 +249,7 @@ impl Site<'_> {
         let pseudo = self.pseudo("tcp")?;
         let options = tcp.options.as_deref().unwrap_or_default();
         let words = usize::from(5 + u8::from(tcp.mss.is_some())) + options.len() / 4;
-        // A header that is longer cannot be said.
+        // The length field allows at most 15 words.
         let words = u8::try_from(words.min(15)).unwrap_or(15);
         let mut bytes = Vec::with_capacity(usize::from(words) * 4 + inner.len());
         bytes.extend(tcp.sport.unwrap_or(40_000).to_be_bytes());
@@ -341,7 +341,7 @@ fn is_v6(ip: &Ip) -> Option<bool> {
     ip.is_v6.or(ip.dst.or(ip.src).map(|address| address.is_ipv6()))
 }
 
-/// Both ends; a source that is not said is nobody's.
+/// Both addresses; a missing source becomes a documentation address.
 fn ends(ip: &Ip) -> Result<Ends, BuildError> {
     match (ip.src, ip.dst) {
         (Some(IpAddr::V4(src)), Some(IpAddr::V4(dst))) => Ok(Ends::V4(src, dst)),
@@ -352,7 +352,7 @@ fn ends(ip: &Ip) -> Result<Ends, BuildError> {
     }
 }
 
-/// `inner` with a header of `header` bytes in front of it.
+/// Puts `header` bytes before `inner` and fills them.
 fn with(header: usize, inner: &[u8], emit: impl FnOnce(&mut [u8]) -> Result<(), TooShort>) -> Vec<u8> {
     let mut bytes = vec![0; header];
     bytes.extend_from_slice(inner);
@@ -360,7 +360,7 @@ fn with(header: usize, inner: &[u8], emit: impl FnOnce(&mut [u8]) -> Result<(), 
     bytes
 }
 
-/// Writes a field that was said.
+/// Writes a field if it has a value.
 fn put(bytes: &mut [u8], at: usize, value: Option<u16>) {
     if let Some(value) = value
         && let Some(field) = bytes.get_mut(at..at + 2)

@@ -1,12 +1,12 @@
-//! From bytes to words.
+//! Conversion of a packet's bytes to a description.
 
 use super::Spec;
 use super::build::Defaults;
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 use polder_datapath::wire::{self, EtherType, IpProtocol, Ipv4, Ipv6, MacAddress};
 
-/// A description from which the same bytes are built again. What cannot be read, or says something odd that
-/// no word says, is given in digits.
+/// Description that builds the same bytes again. Parts that the words cannot express are given as hexadecimal
+/// digits.
 pub fn describe(frame: &[u8]) -> Spec {
     let mut layers = Vec::new();
     let link = Some(frame).filter(|frame| frame.len() >= 14).and_then(|frame| wire::Link::parse(frame).ok());
@@ -24,7 +24,7 @@ fn built(spec: &Spec) -> Option<Vec<u8>> {
     spec.build(Defaults { src: MacAddress::ZERO, dst: Some(MacAddress::ZERO) }).ok()
 }
 
-/// Leaves fields out that the rest implies.
+/// Removes fields that follow from the others.
 fn leave_out(spec: &mut Spec, frame: &[u8]) {
     for place in 0..spec.0.len() {
         for field in 0..4 {
@@ -37,7 +37,7 @@ fn leave_out(spec: &mut Spec, frame: &[u8]) {
 }
 
 impl Layer {
-    /// Forgets the field of that number that others can be worked out from; whether it was there.
+    /// Removes the field with a number, if it can follow from others; returns true if it was set.
     fn forget(&mut self, field: usize) -> bool {
         let taken = |field: &mut Option<u16>| field.take().is_some();
         match (self, field) {
@@ -57,7 +57,7 @@ impl Layer {
     }
 }
 
-/// The value, unless it is zero.
+/// The value, or `None` for the default.
 fn some<T: Default + PartialEq>(value: T) -> Option<T> {
     Some(value).filter(|value| *value != T::default())
 }
@@ -228,7 +228,7 @@ fn of_protocol(protocol: IpProtocol, bytes: &[u8], layers: &mut Vec<Layer>) {
     }
 }
 
-/// Describes the payload of UDP: VXLAN, by its port.
+/// Describes a UDP payload: VXLAN, by the port.
 fn of_udp(port: u16, bytes: &[u8], layers: &mut Vec<Layer>) {
     let vxlan = wire::Vxlan::parse(bytes).ok().filter(|_| port == wire::Vxlan::PORT);
     let inside = vxlan.and_then(|vxlan| Some((vxlan, wire::Link::parse(vxlan.payload()).ok()?)));

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A mistake in a description.
+/// An error in a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
-    /// The words in question, in bytes of the text.
+    /// Byte range of the wrong words.
     pub span: Range<usize>,
     /// Description of the error.
     pub message: String,
-    /// Words that could stand there.
+    /// Words that are valid there.
     pub expected: String,
 }
 
@@ -19,9 +19,9 @@ impl SpecError {
         Self { span, message: message.into(), expected: expected.into() }
     }
 
-    /// The mistake with the words that it is about marked, for people.
+    /// The error with the wrong words marked, as text.
     pub fn render(&self, text: &str) -> String {
-        // A tab or a line's end would tear the mark from what it marks.
+        // Tabs and newlines would misalign the mark.
         let line = text.chars().map(|character| if character.is_control() { ' ' } else { character });
         let line = line.collect::<String>();
         let before = text.get(..self.span.start).map_or(0, |before| before.chars().count());

@@ -1,4 +1,4 @@
-//! The layers of a description. `None` is what is not said.
+//! Layers of a packet description. `None` means that the description leaves a field out.
 
 use polder_datapath::wire::MacAddress;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ pub enum Layer {
     Arp(Arp),
     /// An IPv4 or IPv6 header.
     Ip(Ip),
-    /// A fragment header of IPv6.
+    /// An IPv6 fragment header.
     Frag(Frag),
     /// A UDP header.
     Udp(Udp),
@@ -26,38 +26,38 @@ pub enum Layer {
     Gre(Gre),
     /// VXLAN.
     Vxlan(Vxlan),
-    /// This number of zero bytes.
+    /// Payload of this many zero bytes.
     Payload(usize),
     /// Raw bytes.
     Hex(Vec<u8>),
 }
 
-/// `eth`
+/// Fields of `eth`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eth {
     /// Source address.
     pub src: Option<MacAddress>,
     /// Destination address.
     pub dst: Option<MacAddress>,
-    /// Type of the payload.
+    /// EtherType of the payload.
     pub ether_type: Option<u16>,
 }
 
-/// `vlan`
+/// Fields of `vlan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vlan {
-    /// The VLAN.
+    /// VLAN id.
     pub id: u16,
     /// Priority code point.
     pub priority: Option<u8>,
-    /// Type of the payload.
+    /// EtherType of the payload.
     pub ether_type: Option<u16>,
 }
 
-/// `arp`
+/// Fields of `arp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// True if it answers.
+    /// True for a reply.
     pub is_reply: bool,
     /// MAC address of the sender.
     pub sender_mac: Option<MacAddress>,
@@ -69,10 +69,10 @@ pub struct Arp {
     pub target: Ipv4Addr,
 }
 
-/// `ip`, `ip4`, `ip6`
+/// Fields of `ip`, `ip4` and `ip6`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ip {
-    /// The family, where it is said.
+    /// True for IPv6, false for IPv4.
     pub is_v6: Option<bool>,
     /// Source address.
     pub src: Option<IpAddr>,
@@ -88,26 +88,26 @@ pub struct Ip {
     pub flow: Option<u32>,
     /// Identification.
     pub id: Option<u16>,
-    /// Not to be fragmented.
+    /// "Don't fragment" flag.
     pub df: bool,
-    /// More fragments follow.
+    /// "More fragments" flag.
     pub mf: bool,
-    /// Bytes of the datagram before this fragment.
+    /// Fragment offset in bytes.
     pub offset: Option<u16>,
     /// Protocol of the payload.
     pub protocol: Option<u8>,
-    /// The length field.
+    /// Length field.
     pub length: Option<u16>,
-    /// The checksum field.
+    /// Checksum field.
     pub checksum: Option<u16>,
 }
 
-/// `frag`
+/// Fields of `frag`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frag {
-    /// Bytes of the datagram before this fragment.
+    /// Fragment offset in bytes.
     pub offset: Option<u16>,
-    /// More fragments follow.
+    /// "More fragments" flag.
     pub mf: bool,
     /// Identification, common to the fragments of a datagram.
     pub id: Option<u32>,
@@ -115,20 +115,20 @@ pub struct Frag {
     pub protocol: Option<u8>,
 }
 
-/// `udp`
+/// Fields of `udp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Udp {
     /// Source port.
     pub sport: Option<u16>,
     /// Destination port.
     pub dport: Option<u16>,
-    /// The length field.
+    /// Length field.
     pub length: Option<u16>,
-    /// The checksum field.
+    /// Checksum field.
     pub checksum: Option<u16>,
 }
 
-/// `tcp`
+/// Fields of `tcp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
     /// Source port.
@@ -139,47 +139,47 @@ pub struct Tcp {
     pub seq: Option<u32>,
     /// Acknowledgement number.
     pub ack: Option<u32>,
-    /// Flags, FIN lowest.
+    /// Flags; bit 0 is FIN.
     pub flags: Option<u8>,
     /// Window.
     pub window: Option<u16>,
-    /// The option of that name.
+    /// Maximum segment size option.
     pub mss: Option<u16>,
-    /// Further options, whole words together with `mss`.
+    /// Other options; with `mss`, a multiple of four bytes.
     pub options: Option<Vec<u8>>,
-    /// The checksum field.
+    /// Checksum field.
     pub checksum: Option<u16>,
 }
 
-/// `icmp`
+/// Fields of `icmp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Icmp {
     /// Type of the message.
     pub kind: Option<u8>,
     /// Code of the message.
     pub code: Option<u8>,
-    /// Of an echo, upper half of the second word.
+    /// Identifier of an echo: upper half of the second word.
     pub id: Option<u16>,
-    /// Of an echo, lower half of the second word; of "too big", the MTU.
+    /// Sequence number of an echo, or MTU of "packet too big": lower half of the second word.
     pub seq: Option<u16>,
-    /// The checksum field.
+    /// Checksum field.
     pub checksum: Option<u16>,
 }
 
-/// `gre`
+/// Fields of `gre`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gre {
     /// The key.
     pub key: Option<u32>,
     /// The sequence number.
     pub seq: Option<u32>,
-    /// True if it has a checksum.
+    /// True if the header has a checksum.
     pub checksum: bool,
-    /// Type of the payload.
+    /// EtherType of the payload.
     pub ether_type: Option<u16>,
 }
 
-/// `vxlan`
+/// Fields of `vxlan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vxlan {
     /// Network identifier.

@@ -1,6 +1,6 @@
-//! Layers and their fields, for people.
+//! Names of layers and their fields, for error messages.
 
-/// Layers with their fields, for people.
+/// Layers with their fields, as shown in messages.
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("eth", &["src MAC", "dst MAC", "type NUMBER"]),
     ("vlan", &["ID", "prio 0-7", "type NUMBER"]),

@@ -1,8 +1,9 @@
-//! Packets in words: `eth dst 02:00:00:00:00:02 / ip src 10.0.0.1 dst 10.0.1.9 ttl 64 / udp dport 53 / payload 64`.
+//! Packet descriptions as text: `eth dst 02:00:00:00:00:02 / ip src 10.0.0.1 dst 10.0.1.9 ttl 64 / udp dport
+//! 53 / payload 64`.
 //!
-//! A description is layers with `/` between them, outermost first. What a layer does not say is worked out
-//! from the others when the packet is built, or has a default; [`LAYERS`] says which. A description that is
-//! written out reads back as the same.
+//! A description is a list of layers separated by `/`, outermost first. Fields that are left out follow from
+//! other layers or have a default; [`LAYERS`] lists all fields. A description that is written as text and
+//! parsed again is the same.
 
 mod build;
 mod describe;
@@ -22,9 +23,9 @@ pub use error::SpecError;
 pub use layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
 pub use layers::LAYERS;
 
-/// A packet in words.
+/// A packet description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec(pub Vec<Layer>);
 
-/// Bytes of the longest frame that is traced.
+/// Maximum length of a traced frame, in bytes.
 pub const LONGEST: usize = 32 << 10;

@@ -1,4 +1,4 @@
-//! From words to layers.
+//! Parsing of descriptions.
 
 use super::error::SpecError;
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
@@ -10,14 +10,14 @@ use crate::trace::from_digits;
 use polder_datapath::wire;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The flags of TCP by their letters, FIN lowest.
+/// TCP flags by letter; bit 0 is FIN.
 pub(super) const FLAGS: &str = "FSRPAUEC";
 
 impl Spec {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
-    /// The first word that cannot be, and what could stand there.
+    /// The first invalid word, and the words that are valid there.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let tokens = tokens(text);
         let end = text.trim_end().len();
@@ -151,7 +151,7 @@ impl Words<'_> {
         }
     }
 
-    /// An address of the family that is known, or makes it known.
+    /// An address of the given family; sets the family if it is not known yet.
     fn of_family(&mut self, of: &str, family: &mut Option<bool>) -> Result<Option<IpAddr>, SpecError> {
         let address = self.ip(of)?;
         let is_v6 = address.map(|address| address.is_ipv6());
@@ -237,7 +237,7 @@ impl Words<'_> {
         Ok(Layer::Tcp(tcp))
     }
 
-    /// Options of TCP in digits, which fill whole words.
+    /// TCP options as hexadecimal digits, a multiple of four bytes.
     fn options(&mut self, has_mss: bool) -> Result<Vec<u8>, SpecError> {
         let room = if has_mss { 36 } else { 40 };
         let expected = format!("digits of 4 to {room} bytes, four or a multiple of it, as 01010402");
@@ -302,7 +302,7 @@ impl Words<'_> {
         Ok(Layer::Vxlan(vxlan))
     }
 
-    /// Bytes in digits, which may stand apart.
+    /// Bytes as hexadecimal digits, with spaces allowed.
     fn hex(&mut self) -> Result<Layer, SpecError> {
         const EXPECTED: &str = "two digits of 0 to 9 and a to f for each byte";
         let mut digits = Vec::new();

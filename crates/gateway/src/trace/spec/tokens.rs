@@ -1,15 +1,15 @@
-//! Words of a description, and where they stand.
+//! Words of a description with their positions.
 
 use std::ops::Range;
 
-/// One word.
+/// A word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
     pub(super) span: Range<usize>,
 }
 
-/// All words; `/` is always one of its own.
+/// Splits a text into words; `/` is always a word of its own.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut start = None;

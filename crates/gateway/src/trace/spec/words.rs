@@ -1,4 +1,4 @@
-//! Words one after the other, and the values that they are.
+//! Reader of a description's words and values.
 
 use super::error::SpecError;
 use super::layers::LAYERS;
@@ -7,14 +7,14 @@ use polder_datapath::wire::MacAddress;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The words that have not been read.
+/// Position in the words of a description.
 pub(super) struct Words<'a> {
     pub(super) tokens: &'a [Token<'a>],
     pub(super) at: usize,
     pub(super) end: usize,
-    /// The layer that is being read.
+    /// Layer that is being read.
     pub(super) layer: &'static str,
-    /// Fields that were given.
+    /// Fields of the layer so far.
     pub(super) seen: Vec<&'a str>,
 }
 
@@ -25,13 +25,16 @@ impl<'a> Words<'a> {
         Some(token)
     }
 
-    /// The next word of this layer.
+    /// The next word of the current layer; `None` at its end.
     pub(super) fn more(&mut self) -> Option<Token<'a>> {
         let is_end = self.tokens.get(self.at).is_none_or(|token| token.text == "/");
         if is_end { None } else { self.next() }
     }
 
-    /// The next key of this layer, which it has not said before.
+    /// The next field name of the current layer.
+    ///
+    /// # Errors
+    /// When the field was given before.
     pub(super) fn key(&mut self) -> Result<Option<Token<'a>>, SpecError> {
         let Some(token) = self.more() else { return Ok(None) };
         if self.seen.contains(&token.text) {
@@ -46,7 +49,7 @@ impl<'a> Words<'a> {
         LAYERS.iter().find(|(name, _)| *name == self.layer).map_or(&[], |(_, fields)| *fields)
     }
 
-    /// Fields that this layer may still have.
+    /// Fields that the current layer may still have, as text.
     pub(super) fn choices(&self) -> String {
         let fields = self.fields().iter().filter(|field| {
             let name = field.split(' ').next().unwrap_or_default();
@@ -67,7 +70,7 @@ impl<'a> Words<'a> {
         SpecError::new(token.span.clone(), message, self.choices())
     }
 
-    /// Word with the value of `of`.
+    /// The next word, as the value of `of`.
     pub(super) fn value(&mut self, of: &str, expected: &str) -> Result<Token<'a>, SpecError> {
         match self.more() {
             Some(token) => Ok(token),
@@ -87,7 +90,7 @@ impl<'a> Words<'a> {
         Err(SpecError::new(token.span, format!("`{of}` cannot be `{}`", token.text), expected))
     }
 
-    /// A number up to `most`, in decimal digits or with `0x`.
+    /// A number up to `most`, decimal or with `0x`.
     pub(super) fn number(&mut self, of: &str, most: u32) -> Result<u32, SpecError> {
         let expected = format!("a number from 0 to {most}, as 10 or 0xa");
         let token = self.value(of, &expected)?;
@@ -124,7 +127,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The known word that is nearest to a mistyped one.
+/// Known word with the smallest edit distance to a mistyped one.
 pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
     near.filter(|(distance, name)| *distance <= 2 && *distance < name.len()).min().map(|(_, name)| name)

@@ -1,4 +1,4 @@
-//! From layers to words.
+//! Writing of descriptions as text.
 
 use super::Spec;
 use super::layer::{Arp, Eth, Frag, Gre, Icmp, Ip, Layer, Tcp, Udp, Vlan, Vxlan};
@@ -19,7 +19,7 @@ impl Display for Spec {
 }
 
 impl Spec {
-    /// The same without the bytes of a long payload, for people.
+    /// A copy in which long payload bytes are replaced by their length.
     pub fn brief(&self) -> Self {
         const LONG: usize = 16;
         let brief = |layer: &Layer| {

@@ -1,4 +1,4 @@
-//! Information of answers, and the state behind it.
+//! Information of the modem's answers, and the state from which it is made.
 
 use super::message::{BASIC_CONNECT, bytes_of, narrow, word};
 use super::options::ModemOptions;
@@ -18,9 +18,9 @@ const WRONG_LOGIN: u32 = 19;
 const RADIO_OFF: u32 = 20;
 const WRONG_PARAMETER: u32 = 21;
 const FAILURE: u32 = 2;
-/// Sessions at a time.
+/// Maximum number of sessions.
 const MOST_SESSIONS: usize = 8;
-/// Commands that are known.
+/// Numbers of the supported commands.
 const KNOWN: [u32; 12] = [1, 2, 3, 4, 6, 9, 10, 11, 12, 15, 16, 20];
 
 /// An answer.
@@ -42,7 +42,7 @@ pub(super) struct Sessions {
     active: BTreeMap<u32, (String, String, String, u32)>,
 }
 
-/// Information with strings behind it.
+/// Builder of information: words, followed by strings.
 struct Strings {
     fixed: Vec<u8>,
     behind: Vec<(usize, Vec<u8>)>,
@@ -77,7 +77,7 @@ impl Strings {
     }
 }
 
-/// The string whose place stands at `at` of a command.
+/// Returns the string whose offset is at `at` of a command.
 fn text(information: &[u8], at: usize) -> Option<String> {
     let (offset, length) = (word(information, at) as usize, word(information, at + 4) as usize);
     let bytes = if length == 0 { &[][..] } else { information.get(offset..offset.checked_add(length)?)? };
@@ -270,7 +270,7 @@ impl Sessions {
             return Err(NOT_ACTIVE);
         }
         let number = u8::try_from(session).map_err(|_| FAILURE)?;
-        // Addresses, gateways, servers and MTU of both families; lists stand behind the words.
+        // Addresses, gateways, servers and MTU of both families; the lists follow the words.
         let v4 = 60;
         let v6 = v4 + 8;
         let gateways = (v6 + 20, v6 + 24);
@@ -294,7 +294,7 @@ fn caps() -> Vec<u8> {
     words.text("").text("490154203237518").text("polder-1.0").text("Polder model").end()
 }
 
-/// The one service, with the commands that are known.
+/// Lists the only service, with the supported commands.
 fn services() -> Vec<u8> {
     let mut service = BASIC_CONNECT.to_vec();
     service.extend(bytes_of(&[0, 0, narrow(KNOWN.len())]));

@@ -5,7 +5,7 @@ use super::message::{COMMAND, DONE, bytes_of, narrow};
 use super::{Lie, Modem};
 
 impl Lie {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 23] = [
         Self::OpenFails,
         Self::Forgets,
@@ -34,7 +34,7 @@ impl Lie {
 }
 
 impl Modem {
-    /// Queues the answer to a command, wrong where the modem lies.
+    /// Queues the answer to a command, with the active faults applied.
     pub(super) fn answer(&mut self, transaction: u32, (service, id): ([u8; 16], u32), answer: Answer) {
         if self.lies(Lie::Silent) {
             return;
@@ -56,7 +56,7 @@ impl Modem {
         }
     }
 
-    /// Changes what an answer says.
+    /// Applies faults to the information of an answer.
     fn bend_information(&self, id: u32, status: &mut u32, information: &mut [u8]) {
         let mut set = |at: usize, value: u32| {
             if let Some(four) = information.get_mut(at..at + 4) {
@@ -82,13 +82,13 @@ impl Modem {
             _ => {}
         }
         if self.lies(Lie::NotText) && matches!(id, 1 | 9) {
-            // A surrogate alone.
+            // An unpaired surrogate.
             let from = information.len().min(if id == 1 { 64 } else { 48 });
             information[from..].fill(0xd8);
         }
     }
 
-    /// Changes the fragments of a message.
+    /// Applies faults to the fragments of a message.
     pub(super) fn bend_fragments(&self, mut all: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let count = all.len();
         if self.lies(Lie::FragmentMissing) {

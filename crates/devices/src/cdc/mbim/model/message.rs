@@ -5,11 +5,11 @@ pub(super) const OPEN: u32 = 1;
 pub(super) const CLOSE: u32 = 2;
 pub(super) const COMMAND: u32 = 3;
 pub(super) const HOST_ERROR: u32 = 4;
-/// Difference between the type of a request and that of its answer.
+/// Difference between the types of a request and of its answer.
 pub(super) const DONE: u32 = 0x8000_0000;
 pub(super) const FUNCTION_ERROR: u32 = 0x8000_0004;
 pub(super) const INDICATE_STATUS: u32 = 0x8000_0007;
-/// Errors that the function tells.
+/// Errors that the function reports.
 pub(super) const NOT_OPENED: u32 = 5;
 pub(super) const OUT_OF_SEQUENCE: u32 = 2;
 pub(super) const LENGTH_MISMATCH: u32 = 3;

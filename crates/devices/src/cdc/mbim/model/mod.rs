@@ -1,13 +1,13 @@
 //! A modem in software: control messages of the host in, answers and indications out.
 //!
-//! | file | what it imitates |
+//! | file | models |
 //! |---|---|
 //! | `message` | words of messages |
 //! | `options` | properties of the modem |
 //! | `answers` | information of answers |
-//! | `lies` | answers that are wrong on purpose |
+//! | `lies` | faults: answers that are wrong on purpose |
 //!
-//! Nothing here uses code of the driver. The bulk side is that of the CDC model.
+//! The model uses no code of the driver. Its bulk transfers are those of the CDC model.
 
 mod answers;
 mod lies;
@@ -23,7 +23,7 @@ use message::{
 };
 use std::collections::VecDeque;
 
-/// A message of the host of which fragments have come.
+/// A message of the host whose fragments have not all arrived.
 #[derive(Clone, Debug, Default)]
 struct Begun {
     transaction: u32,
@@ -49,7 +49,7 @@ pub struct Modem {
 }
 
 impl Modem {
-    /// A modem that has just been switched on.
+    /// Creates a modem that has just been switched on.
     pub fn new(options: ModemOptions) -> Self {
         Self {
             sessions: Sessions::new(&options),
@@ -66,22 +66,22 @@ impl Modem {
         }
     }
 
-    /// Lets it lie from here on, or no more.
+    /// Sets the active faults.
     pub fn lie(&mut self, lies: &[Lie]) {
         self.lies = lies.to_vec();
     }
 
-    /// Mistakes of the host.
+    /// Returns the protocol violations of the host.
     pub fn violations(&self) -> &[&'static str] {
         &self.violations
     }
 
-    /// Commands that the host has sent, and true for settings.
+    /// Returns the commands of the host, each with true for a set command.
     pub fn commands(&self) -> &[(u32, bool)] {
         &self.commands
     }
 
-    /// Errors that the host has told.
+    /// Returns the number of errors that the host has reported.
     pub fn host_errors(&self) -> u32 {
         self.host_errors
     }
@@ -96,24 +96,24 @@ impl Modem {
         self.is_open && self.sessions.is_active(u32::from(session))
     }
 
-    /// Access point name, user, password and authentication with which a session was activated.
+    /// Returns access point name, user, password and authentication of an active session.
     pub fn access(&self, session: u8) -> Option<&(String, String, String, u32)> {
         self.sessions.access(u32::from(session))
     }
 
-    /// The network ends a session, and the modem tells.
+    /// Ends a session, as the network would, and sends the indication.
     pub fn end_session(&mut self, session: u8) {
         let information = self.sessions.end(u32::from(session));
         self.indicate(12, &information);
     }
 
-    /// Sets the strength of the signal, and tells.
+    /// Sets the signal strength, and sends the indication.
     pub fn set_signal(&mut self, strength: u32) {
         let information = self.sessions.set_signal(strength);
         self.indicate(11, &information);
     }
 
-    /// Forgets the host, as after RESET_FUNCTION.
+    /// Clears the state of the host, as after RESET_FUNCTION.
     pub fn reset(&mut self) {
         (self.is_open, self.begun) = (false, None);
         self.responses.clear();
@@ -121,12 +121,12 @@ impl Modem {
         self.sessions = Sessions::new(&self.options);
     }
 
-    /// True if it lies in that way.
+    /// True if that fault is active.
     fn lies(&self, lie: Lie) -> bool {
         self.lies.contains(&lie)
     }
 
-    /// Answers of which the host was not told so far.
+    /// Returns the number of answers that were not announced yet.
     pub(crate) fn take_announced(&mut self) -> u32 {
         if self.lies(Lie::NoNotification) {
             self.announced = 0;
@@ -134,7 +134,7 @@ impl Modem {
         core::mem::take(&mut self.announced)
     }
 
-    /// The next answer; empty if there is none.
+    /// Returns the next answer; empty if there is none.
     pub fn respond(&mut self) -> Vec<u8> {
         self.responses.pop_front().unwrap_or_default()
     }
@@ -154,7 +154,7 @@ impl Modem {
         self.push_fragments(INDICATE_STATUS, 0, &body);
     }
 
-    /// Queues a message in fragments that the host takes.
+    /// Queues a message in fragments of the host's maximum size.
     fn push_fragments(&mut self, kind: u32, transaction: u32, body: &[u8]) {
         let pieces: Vec<&[u8]> = body.chunks(self.limit - FRAGMENT).collect();
         let total = narrow(pieces.len());
@@ -170,7 +170,7 @@ impl Modem {
         }
     }
 
-    /// Takes a control message of the host.
+    /// Handles a control message of the host.
     pub fn receive(&mut self, bytes: &[u8]) {
         let (kind, length, transaction) = (word(bytes, 0), word(bytes, 4), word(bytes, 8));
         if bytes.len() < HEADER || length as usize != bytes.len() || bytes.len() > self.limit {
@@ -202,7 +202,7 @@ impl Modem {
         self.push(bytes_of(&[OPEN + DONE, 16, transaction, if fails { 2 } else { 0 }]));
     }
 
-    /// Takes a fragment of a command.
+    /// Handles a fragment of a command.
     fn fragment(&mut self, bytes: &[u8], transaction: u32) {
         let (total, number) = (word(bytes, HEADER), word(bytes, HEADER + 4));
         let mut begun = match self.begun.take() {

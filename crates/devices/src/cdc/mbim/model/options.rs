@@ -1,25 +1,25 @@
-//! Properties of a modem, and its lies.
+//! Properties of a modem, and its faults.
 
 /// Properties of a modem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModemOptions {
-    /// Longest control message, in bytes.
+    /// Maximum length of a control message in bytes.
     pub message_bytes: u16,
-    /// True if the function is NCM, too.
+    /// True if the function also supports NCM.
     pub is_dual: bool,
-    /// PIN that the SIM wants.
+    /// PIN of the SIM.
     pub pin: Option<String>,
-    /// Access point names that the network has; any if there are none.
+    /// Access point names of the network; empty to accept any.
     pub apns: Vec<String>,
-    /// User and password that the network wants.
+    /// User and password that the network requires.
     pub login: Option<(String, String)>,
-    /// Number of questions for the registration that are answered with "searching".
+    /// Number of registration queries that are answered with "searching".
     pub searches: u32,
-    /// True if the radio is switched off at the start.
+    /// True if the radio is off at the start.
     pub radio_off: bool,
-    /// MTU that the network tells.
+    /// MTU that the network reports.
     pub mtu: u32,
-    /// Destination and source of frames to the wire.
+    /// Destination and source address of frames to the wire.
     pub wire: [[u8; 6]; 2],
 }
 
@@ -39,7 +39,7 @@ impl Default for ModemOptions {
     }
 }
 
-/// A way in which the modem lies.
+/// A fault of the modem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// OPEN fails.
@@ -66,26 +66,26 @@ pub enum Lie {
     FragmentMissing,
     /// Two fragments are swapped.
     FragmentsSwapped,
-    /// Fragments are said to be more than they are.
+    /// The fragment count is too large.
     FragmentCount,
-    /// Each answer comes twice.
+    /// Each answer is sent twice.
     Twice,
-    /// Strings and lists stand outside of the information.
+    /// Strings and lists are outside of the information.
     Outside,
     /// Strings are no UTF-16.
     NotText,
-    /// More addresses than there are.
+    /// The address count is too large.
     ManyAddresses,
-    /// A network of more bits than an address has.
+    /// A prefix longer than an address.
     LongPrefix,
     /// CONNECT answers for another session.
     OtherSession,
     /// CONNECT fails.
     NoConnection,
-    /// CONNECT succeeds, and the session is not active.
+    /// CONNECT succeeds, but the session stays inactive.
     NotActive,
     /// The registration is denied.
     Denied,
-    /// An MTU with which nothing can be sent.
+    /// The MTU is too small for any packet.
     TinyMtu,
 }

@@ -1,9 +1,9 @@
-//! Steps of the dialogue: what each asks, and where an answer or a refusal leads.
+//! Steps of the dialogue: the request of each, and the next step after an answer or a refusal.
 
 use super::*;
 
 impl Session {
-    /// Request of the step, and its deadline; `None` where there is nothing to ask.
+    /// Returns the request of the step, and its time limit; `None` if the step has none.
     pub(super) fn request(&self) -> Option<(Request, Nanos)> {
         let ask = |id: u32, information: Vec<u8>| {
             (Request::Command(Command { service: BASIC_CONNECT, id, sets: false, information }), DEADLINE)
@@ -37,7 +37,7 @@ impl Session {
             }
             Step::Addresses(place) => {
                 let (number, _) = session(place)?;
-                // The question has the form of the answer (MBIM 1.0, 10.5.20).
+                // The request has the form of the answer (MBIM 1.0, 10.5.20).
                 let words = [u32::from(*number)].into_iter().chain([0; 14]);
                 let information = words.fold(Writer::default(), Writer::word).end();
                 ask(command::IP_CONFIGURATION, information)
@@ -56,7 +56,7 @@ impl Session {
                 self.enter(Step::Halted);
             }
             Step::Attach | Step::Connect(_) | Step::Addresses(_) => self.enter(Step::Ready),
-            // The signal is good to know, and no more.
+            // The signal strength is optional.
             Step::Signal => self.signal_known(None, now),
             Step::Disconnect(place) => self.disconnected(place, now),
             Step::Open
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Goes on with what an answer says; `None` when it is malformed.
+    /// Handles an answer, and goes to the next step; `None` if it is malformed.
     pub(super) fn advance(&mut self, information: &[u8], now: Nanos) -> Option<()> {
         match self.state.step {
             Step::Caps => {
@@ -160,7 +160,7 @@ impl Session {
         self.go_on(now);
     }
 
-    /// The next session that is wanted and not active, or rest.
+    /// Goes to the next session that is wanted and not active, or rests.
     fn go_on(&mut self, now: Nanos) {
         let differs = |session: &SessionState| session.active != self.connects;
         match self.state.sessions.iter().position(differs) {

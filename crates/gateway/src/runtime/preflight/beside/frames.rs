@@ -1,4 +1,4 @@
-//! Frames that a port takes from packet sockets: samples on which the sockets' filters are run.
+//! Sample frames that a port takes from packet sockets; the sockets' filters are run on them.
 
 use crate::kernel::sockets::{EVERY_PROTOCOL, Filter, PacketSocket};
 use polder_buffers::BATCH;
@@ -8,19 +8,19 @@ use polder_datapath::wire::MacAddress;
 /// A frame that a port takes.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// Its sort, in words that follow "hears no".
+    /// Kind of frame, as text that follows "hears no".
     pub(super) sort: &'static str,
-    /// The protocol by which the kernel gives it to packet sockets.
+    /// EtherType that packet sockets see.
     ether_type: u16,
-    /// From the Ethernet header on, FCS excluded.
+    /// Bytes from the Ethernet header on, FCS excluded.
     bytes: Vec<u8>,
 }
 
-/// Answers of DHCP servers that come to the client's own link-layer address.
+/// Unicast answers of DHCP servers.
 pub(super) const OFFERS: &str = "DHCP offers that are not broadcast";
 
-/// Frames that a bridge port takes, each sort in the ways in which it comes. Frames for link-local groups, EAPOL and PTP
-/// are none: the kernel keeps these.
+/// Frames that a bridge port takes, in all forms of each kind. Frames to link-local groups, EAPOL and PTP are
+/// left out, because they stay with the kernel.
 pub(super) fn bridged(own: MacAddress) -> Vec<Sample> {
     let frame = |sort, to, ether_type, rest: &[u8]| Sample {
         sort,
@@ -41,14 +41,14 @@ pub(super) fn bridged(own: MacAddress) -> Vec<Sample> {
         frame("PTP to 01:1b:19:00:00:00", PTP_GROUP, PTP, &[0; 44]),
         frame("PPPoE sessions", own, PPPOE_SESSION, &[0x11, 0, 0, 1, 0, 2, 0xc0, 0x21]),
     ];
-    // IS-IS is IEEE 802.2, with a length in the place of the EtherType.
+    // IS-IS uses IEEE 802.2, with a length in place of the EtherType.
     let is_is = ethernet(MacAddress([0x01, 0x80, 0xc2, 0, 0, 0x14]), 60, &[0xfe, 0xfe, 0x03, 0x83]);
     samples.push(Sample { sort: "IS-IS", ether_type: LLC, bytes: is_is });
     samples
 }
 
-/// Packets that a router's port takes: those to its own link-layer address that are not for the machine. A filter sees what
-/// is for a client of DHCP, too.
+/// Packets that a router port takes: to its MAC address and not for this host. With filters, also answers to
+/// a DHCP client.
 pub(super) fn routed(own: MacAddress, is_filtered: bool) -> Vec<Sample> {
     let frame =
         |sort, ether_type, rest: &[u8]| Sample { sort, ether_type, bytes: ethernet(own, ether_type, rest) };
@@ -57,12 +57,12 @@ pub(super) fn routed(own: MacAddress, is_filtered: bool) -> Vec<Sample> {
         frame("routed IPv4 packets", IPV4, &udp(THERE, (50_000, 53))),
         frame("routed IPv6 packets", IPV6, &ipv6(6)),
     ];
-    // The address that a client is offered is none of the machine's yet.
+    // The address offered to a client does not belong to the host yet.
     samples.extend(is_filtered.then(|| frame(OFFERS, IPV4, &udp(THERE, (67, 68)))));
     samples
 }
 
-/// Sorts of `samples` that a socket would hear, each once; `None` where its filter could not be read.
+/// Kinds of `samples` that a socket would receive, each once; `None` if its filter cannot be run.
 pub(super) fn heard(socket: &PacketSocket, samples: &[Sample]) -> Option<Vec<&'static str>> {
     let mut sorts = Vec::new();
     for sample in samples.iter().filter(|sample| is_for(socket, sample)) {
@@ -87,7 +87,7 @@ fn is_for(socket: &PacketSocket, sample: &Sample) -> bool {
     socket.protocol == EVERY_PROTOCOL || socket.protocol == sample.ether_type
 }
 
-/// True if a filter takes a sample; `None` for a filter that asks for something else than the frame.
+/// True if a filter accepts a sample; `None` if the filter uses more than the frame.
 fn passes(instructions: &[Instruction], sample: &Sample, has_link_header: bool) -> Option<bool> {
     let instructions = instructions.iter().map(|instruction| without_extension(*instruction, sample));
     let program = Program::load(&instructions.collect::<Vec<_>>()).ok()?;
@@ -97,7 +97,7 @@ fn passes(instructions: &[Instruction], sample: &Sample, has_link_header: bool) 
     Some(Runner::new().run(&program, &views, 1) != 0)
 }
 
-/// An instruction with the kernel's fields of a sample as constants: its protocol, no VLAN tag beside it, for this machine
+/// Replaces a load of kernel data by a constant for the sample: its protocol, no VLAN tag, packet type "host"
 /// (linux/filter.h, `SKF_AD_*`).
 fn without_extension(instruction: Instruction, sample: &Sample) -> Instruction {
     const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
@@ -111,7 +111,7 @@ fn without_extension(instruction: Instruction, sample: &Sample) -> Instruction {
     if is_load { Instruction { code: LOAD_CONSTANT, k: value, ..instruction } } else { instruction }
 }
 
-/// A frame from a station that nobody has, at least as long as Ethernet asks.
+/// A frame from an unused source address, padded to the Ethernet minimum.
 fn ethernet(to: MacAddress, ether_type: u16, rest: &[u8]) -> Vec<u8> {
     let mut bytes = [&to.0[..], &[0x02, 0, 0, 0, 0, 0xfd], &ether_type.to_be_bytes(), rest].concat();
     bytes.resize(bytes.len().max(LEAST), 0);
@@ -133,7 +133,7 @@ fn udp(to: [u8; 4], (from_port, to_port): (u16, u16)) -> Vec<u8> {
     bytes
 }
 
-/// A packet between documentation addresses; of ICMPv6 it is a neighbour solicitation.
+/// A packet between documentation addresses; for ICMPv6 a neighbour solicitation.
 fn ipv6(protocol: u8) -> Vec<u8> {
     let address = |last: u8| [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
     let head = [0x60, 0, 0, 0, 0, 24, protocol, 255];
@@ -142,13 +142,13 @@ fn ipv6(protocol: u8) -> Vec<u8> {
 
 const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 const ALL_NODES: MacAddress = MacAddress([0x33, 0x33, 0, 0, 0, 1]);
-/// The group of PTP that bridges forward (IEEE 1588, annex F).
+/// PTP group that bridges forward (IEEE 1588, annex F).
 const PTP_GROUP: MacAddress = MacAddress([0x01, 0x1b, 0x19, 0, 0, 0]);
 /// Documentation addresses (RFC 5737).
 const FROM: [u8; 4] = [192, 0, 2, 253];
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [203, 0, 113, 253];
-/// Bytes of an Ethernet header, and of the shortest frame.
+/// Length of an Ethernet header, and of the shortest frame without FCS, in bytes.
 const LINK: usize = 14;
 const LEAST: usize = 60;
 /// linux/if_ether.h.
@@ -158,9 +158,9 @@ const IPV6: u16 = 0x86dd;
 const PPPOE_DISCOVERY: u16 = 0x8863;
 const PPPOE_SESSION: u16 = 0x8864;
 const PTP: u16 = 0x88f7;
-/// `SKF_AD_OFF`, from where on an offset is an extension.
+/// `SKF_AD_OFF`: offsets from here on load kernel data.
 const EXTENSIONS: u32 = 0xffff_f000;
-/// `ETH_P_802_2`, by which the kernel has frames without an EtherType.
+/// `ETH_P_802_2`: the kernel's protocol of frames without an EtherType.
 const LLC: u16 = 4;
 
 #[cfg(test)]

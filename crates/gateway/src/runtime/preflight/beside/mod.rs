@@ -1,9 +1,9 @@
-//! Objects of this machine that receive nothing, or less, because a port takes their packets.
+//! Interfaces and sockets of this host that receive fewer packets because a port takes them.
 //!
-//! A bridge port takes every frame but those of link-local groups, EAPOL and PTP; interfaces stacked on its interface and
-//! sockets there hear nothing of the rest. A router's port takes what comes to its own link-layer address and is not for
-//! the machine; an interface that shares that address, as an ipvlan does, loses it when another namespace has it. Programs
-//! and rules that packets meet on their way are findings of [`hooks`](crate::runtime::hooks), addresses of
+//! A bridge port takes every frame except link-local groups, EAPOL and PTP; interfaces stacked on its
+//! interface, and sockets there, do not receive them. A router port takes packets to its MAC address that are
+//! not for this host; an interface with the same MAC address in another namespace, such as an ipvlan, loses
+//! its packets. Kernel programs and rules are covered by [`hooks`](crate::runtime::hooks), addresses by
 //! [`silence`](crate::runtime::silence).
 
 mod frames;
@@ -22,7 +22,7 @@ use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::link::Link;
 use std::collections::BTreeSet;
 
-/// Looks for objects that the ports of `configuration` take packets from.
+/// Findings about objects that lose packets to the ports of `configuration`.
 pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     if ports(configuration).next().is_none() {
         return Vec::new();
@@ -42,7 +42,7 @@ fn judge(configuration: &Configuration, host: &Host) -> Vec<PreflightFinding> {
         found.extend(host.services.iter().take(MOST).map(|service| rewritten(service)));
     }
     if host.elsewhere.unread > 0 && ports(configuration).any(|(port, _)| port.role == Role::Bridge) {
-        // A namespace may be closed to everybody, as that of a virtual machine's monitor is.
+        // Some namespaces, such as a virtual machine monitor's, cannot be read by any process.
         let (severity, remedy) =
             if host.may_look { (Severity::Fine, "") } else { (Severity::Warning, ": run as root") };
         let text = format!(
@@ -55,7 +55,7 @@ fn judge(configuration: &Configuration, host: &Host) -> Vec<PreflightFinding> {
     found
 }
 
-/// Finding about a service of IPVS whose servers' answers are routed.
+/// Finding about an IPVS service whose servers' answers are routed.
 fn rewritten(service: &str) -> PreflightFinding {
     let evidence = Evidence {
         object: format!("IPVS service {service}"),
@@ -74,7 +74,7 @@ fn bridge(port: &Port, configuration: &Configuration) -> String {
 struct Taken<'a> {
     port: &'a Port,
     link: &'a Link,
-    /// Name of its bridge.
+    /// Name of the port's bridge.
     bridge: String,
     is_filtered: bool,
     host: &'a Host,
@@ -98,7 +98,7 @@ impl Taken<'_> {
         self.bounded(found)
     }
 
-    /// Interfaces that receive by the port's: here, and in other namespaces.
+    /// Interfaces that receive through the port's interface: here, and in other namespaces.
     fn uppers(&self) -> (Vec<&Link>, Vec<&(Place, Link)>) {
         let below = with_uppers(&self.host.links, [self.link.index], |_| None);
         let is_on = |lower: Option<u32>| lower.is_some_and(|lower| below.contains(&lower));
@@ -112,12 +112,12 @@ impl Taken<'_> {
         (here.collect(), elsewhere.collect())
     }
 
-    /// True if the port takes packets of an interface that receives by its own.
+    /// True if the port takes packets of an interface that receives through the port's interface.
     fn starves(&self, upper: &Link, place: Option<&Place>) -> bool {
         match self.port.role {
             Role::Bridge => true,
-            // Addresses of this namespace are the machine's, and a VLAN that it does not have is the kernel's. Another
-            // namespace's, or a virtual machine's, are not known here.
+            // A router port leaves this namespace's addresses and unknown VLANs to the kernel. Addresses of
+            // other namespaces and of virtual machines are not known here.
             Role::Router => {
                 let is_unknown = place.is_some() || matches!(upper.kind.as_str(), "macvtap" | "ipvtap");
                 is_unknown && is_stacked(upper) && upper.kind != "vlan" && upper.mac == self.link.mac
@@ -155,7 +155,7 @@ impl Taken<'_> {
         self.warn(&effect, Evidence { object, probe, remedy })
     }
 
-    /// Sessions of PPPoE by the interface of a bridge port.
+    /// Adds findings about PPPoE sessions on the interface of a bridge port.
     fn sessions(&self, found: &mut Vec<PreflightFinding>) {
         let name = &self.link.name;
         let sessions = self.host.sessions.iter().filter(|(device, _)| device == name);
@@ -169,7 +169,7 @@ impl Taken<'_> {
         }
     }
 
-    /// Sockets that are bound to the interface of a bridge port.
+    /// Adds findings about sockets that are bound to the interface of a bridge port.
     fn bound(&self, found: &mut Vec<PreflightFinding>) {
         let name = &self.link.name;
         let sockets = self.host.bound_sockets.iter().filter(|socket| socket.interface == self.link.index);
@@ -187,14 +187,14 @@ impl Taken<'_> {
         }
     }
 
-    /// Packet sockets whose frames the port takes.
+    /// Findings about packet sockets that lose frames to the port.
     fn sockets(&self) -> Vec<PreflightFinding> {
         let samples = match self.port.role {
             Role::Bridge => frames::bridged(MacAddress(self.link.mac)),
             Role::Router | Role::Underlay => frames::routed(MacAddress(self.link.mac), self.is_filtered),
         };
         let sockets = self.host.packet_sockets.iter().filter(|socket| socket.interface == self.link.index);
-        // In the mode `skb` a packet meets sockets for every protocol before Polder's program (packet(7)).
+        // In mode `skb`, sockets for all protocols see packets before Polder's program (packet(7)).
         let is_skb = self.host.in_skb_mode.contains(&self.link.name);
         let sockets = sockets.filter(|socket| !(is_skb && socket.protocol == EVERY_PROTOCOL));
         let told = sockets.filter_map(|socket| {
@@ -221,13 +221,14 @@ impl Taken<'_> {
         .collect()
     }
 
-    /// Sorts of frames that a socket does not hear, and true if that is sure; `None` if it hears what it listens for.
+    /// Kinds of frames that a socket loses, and true if that is certain; `None` if it loses nothing that it
+    /// listens for.
     fn loss(&self, socket: &PacketSocket, samples: &[Sample]) -> Option<(String, bool)> {
         let Some(mut sorts) = frames::heard(socket, samples) else {
             return Some((String::new(), false));
         };
         if self.port.role != Role::Bridge && socket.protocol != EVERY_PROTOCOL {
-            // Who listens for one protocol where packets are routed wants those of the machine.
+            // On a router port, a socket for one protocol is interested in the host's own packets.
             sorts.retain(|sort| *sort == frames::OFFERS);
         }
         let is_left = KEPT.contains(&socket.protocol) || self.port.role != Role::Bridge;
@@ -260,7 +261,7 @@ impl Taken<'_> {
         PreflightFinding::about(format!("port.{}", self.port.name), severity, TOPIC, effect, evidence)
     }
 
-    /// The first findings of a port, and how many more there are.
+    /// The first findings of a port, and one with the number of the others.
     fn bounded(&self, mut found: Vec<PreflightFinding>) -> Vec<PreflightFinding> {
         let more = found.len().saturating_sub(MOST);
         if more > 0 {
@@ -277,12 +278,12 @@ impl Taken<'_> {
     }
 }
 
-/// Kind of an interface, in a word.
+/// Kind of an interface, as a word.
 fn kind(link: &Link) -> &str {
     if link.kind.is_empty() { "interface" } else { &link.kind }
 }
 
-/// True if the outer packets of an interface come in by the one that it names as its lower.
+/// True if an interface's outer packets arrive through its lower interface.
 fn is_tunnel(link: &Link) -> bool {
     const KINDS: [&str; 14] = [
         "vxlan",
@@ -303,12 +304,12 @@ fn is_tunnel(link: &Link) -> bool {
     KINDS.contains(&link.kind.as_str())
 }
 
-/// EtherTypes that the kernel keeps on a bridge port, for link-local groups or the port's own address: IEEE 802.2, EAPOL,
-/// slow protocols, LLDP, PTP.
+/// EtherTypes that the kernel keeps on a bridge port, for link-local groups or the port's own address: IEEE
+/// 802.2, EAPOL, slow protocols, LLDP, PTP.
 const KEPT: [u16; 6] = [0x0001, 0x0004, 0x888e, 0x8809, 0x88cc, 0x88f7];
-/// Findings of a port that are told one by one.
+/// Maximum number of findings listed for a port.
 const MOST: usize = 32;
-/// In a word or two.
+/// Topic of these findings.
 const TOPIC: &str = "starves";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Tables of /proc/net about software that has no socket of its own: IPVS (ipvsadm(8)) and PPPoE (pppoe(8)).
+//! Tables in /proc/net of kernel services without sockets: IPVS (ipvsadm(8)) and PPPoE (pppoe(8)).
 
 use std::net::Ipv4Addr;
 
 /// Services in /proc/net/ip_vs that rewrite addresses (`-m`, masquerading), as `TCP 192.0.2.1:80`.
 pub(super) fn rewriting(table: &str) -> Vec<String> {
     let (mut service, mut found) = (None, Vec::new());
-    // Three lines of title; then each service, and behind it its servers, which begin with an arrow.
+    // Three header lines; then each service, followed by its servers, whose lines begin with an arrow.
     for line in table.lines().skip(3) {
         let words = line.split_whitespace().collect::<Vec<_>>();
         match words.as_slice() {
@@ -22,7 +22,7 @@ pub(super) fn rewriting(table: &str) -> Vec<String> {
 pub(super) fn sessions(table: &str) -> Vec<(String, String)> {
     let session = |line: &str| {
         let mut words = line.split_whitespace();
-        // The kernel prints the number as it is on the wire.
+        // The kernel prints the number in network byte order.
         let id = u16::from_be(u16::from_str_radix(words.next()?, 16).ok()?);
         let address = words.next()?;
         Some((words.next()?.to_owned(), format!("{id} with {address}")))
@@ -30,14 +30,14 @@ pub(super) fn sessions(table: &str) -> Vec<(String, String)> {
     table.lines().skip(1).filter_map(session).collect()
 }
 
-/// Address and port, which stand there as hexadecimal digits; a mark of the firewall as it is.
+/// Address and port, parsed from hexadecimal digits; other text, such as a firewall mark, is unchanged.
 fn end(name: &str) -> String {
     let numbers = || {
         let (address, port) = name.split_once(':')?;
         let address = Ipv4Addr::from(u32::from_str_radix(address, 16).ok()?);
         Some(format!("{address}:{}", u16::from_str_radix(port, 16).ok()?))
     };
-    // IPv6 is in brackets, with the port behind.
+    // IPv6 addresses are in brackets, followed by the port.
     let v6 = || {
         let (address, port) = name.rsplit_once(':').filter(|(address, _)| address.starts_with('['))?;
         Some(format!("{address}:{}", u16::from_str_radix(port, 16).ok()?))

@@ -1,4 +1,4 @@
-//! Ports that a worker sends on: attached, given another queue, detached.
+//! A worker's send paths: attached, given another queue, detached.
 
 use super::{Consumer, SendPath, Senders, Way};
 use crate::runtime::worker::NewQueue;
@@ -10,7 +10,7 @@ use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
 impl Senders {
-    /// Without ports, with the rings to other workers.
+    /// Creates a sending half without ports, with the rings to other workers.
     pub(in crate::runtime::worker) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
         Self {
             now: Nanos::default(),
@@ -25,7 +25,7 @@ impl Senders {
         }
     }
 
-    /// Sends on a port that way, behind which a consumer may work on this worker's time.
+    /// Adds the send path of a port, with the backlog of a consumer behind it, if any.
     pub(in crate::runtime::worker) fn attach(
         &mut self,
         port: PortId,
@@ -49,8 +49,8 @@ impl Senders {
         self.count_waiting();
     }
 
-    /// Puts another queue in front of a port's device, or none. Packets that wait are kept in order, as far as there
-    /// is room for them; the rest is dropped as `queue-full`.
+    /// Replaces or removes the egress queue of a port. Waiting packets stay in order, as far as there is
+    /// room; the others are dropped as `queue-full`.
     pub(in crate::runtime::worker) fn set_queue(
         &mut self,
         port: PortId,
@@ -70,7 +70,7 @@ impl Senders {
         self.put(port, path);
     }
 
-    /// Lets go of a port. What waits for it is dropped.
+    /// Removes a port's send path and drops the packets that wait for it.
     pub(in crate::runtime::worker) fn detach(&mut self, port: PortId, pool: &mut Pool) {
         self.consumers.retain(|consumer| consumer.port != port);
         let path = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
@@ -80,7 +80,7 @@ impl Senders {
         self.count_waiting();
     }
 
-    /// Takes all send paths, by port, for another worker.
+    /// Removes all send paths, for another worker.
     pub(in crate::runtime::worker) fn take_all(&mut self) -> Vec<(PortId, SendPath)> {
         let paths = (0..).map(PortId).zip(self.ports.drain(..));
         let paths = paths.filter_map(|(port, path)| Some((port, path?))).collect();
@@ -88,7 +88,7 @@ impl Senders {
         paths
     }
 
-    /// Lets go of all ports.
+    /// Removes all ports.
     pub(in crate::runtime::worker) fn clear(&mut self, pool: &mut Pool) {
         (0..).map(PortId).take(self.ports.len()).for_each(|port| self.detach(port, pool));
     }
