@@ -38,8 +38,8 @@ impl Driver for PciDevice {
         let takes = Takes {
             partial_checksums: abilities.partial_checksums,
             segments: abilities.segments,
-                // IPv6 segmentation is off: QEMU's devices write wrong lengths, and Linux's driver does not
-                // offer it.
+            // IPv6 segmentation is off: QEMU's devices write wrong lengths, and Linux's driver does not
+            // offer it.
             only_ipv4_segments: true,
             ..Takes::default()
         };

@@ -183,7 +183,10 @@ impl Entry {
             (self.active_at, Act::Refresh)
         } else if self.has_moved {
             let after_up = self.up_at.map(|at| at + quarter(self.unacknowledged));
-            (at_tick(after_up.map_or(self.refresh_at, |after_up| self.refresh_at.min(after_up))), Act::Refresh)
+            (
+                at_tick(after_up.map_or(self.refresh_at, |after_up| self.refresh_at.min(after_up))),
+                Act::Refresh,
+            )
         } else if self.is_closed {
             (self.expires_at + PROBE_AFTER, Act::Probe)
         } else {
