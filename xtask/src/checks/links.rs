@@ -10,7 +10,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<String> {
 }
 
 /// Every file, and every folder that holds one.
-fn paths_and_folders(files: &[(String, String)]) -> BTreeSet<&str> {
+pub(super) fn paths_and_folders(files: &[(String, String)]) -> BTreeSet<&str> {
     let mut known = BTreeSet::new();
     for (path, _) in files {
         let mut at = path.as_str();

@@ -1,6 +1,7 @@
 //! Checks that only look: each takes texts and answers with what it found.
 
 pub(crate) mod circles;
+pub(crate) mod decisions;
 pub(crate) mod devices;
 pub(crate) mod direction;
 pub(crate) mod journey;
