@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::arm;
-use crate::checks::{circles, devices, direction, journey, lengths, links, prose, rooms, words};
+use crate::checks::{circles, devices, direction, journey, lengths, links, pages, prose, rooms, words};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
@@ -38,6 +38,7 @@ pub(crate) const CI: &[Step] = &[
         run: words,
     },
     Step { name: "links", about: "links between documents lead somewhere", run: links },
+    Step { name: "pages", about: "each document is in the site's list and says for whom it is", run: pages },
     Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step {
@@ -112,6 +113,10 @@ fn words(run: &mut Run) -> Result<()> {
 
 fn links(run: &mut Run) -> Result<()> {
     nothing_found(&links::check(&sources::all(run.root())?))
+}
+
+fn pages(run: &mut Run) -> Result<()> {
+    nothing_found(&pages::check(&sources::all(run.root())?))
 }
 
 fn prose(run: &mut Run) -> Result<()> {
