@@ -16,6 +16,7 @@ use crate::fuzz;
 use crate::process;
 use crate::run::Run;
 use crate::say;
+use crate::site;
 use crate::sources;
 
 /// One step of a run.
@@ -59,6 +60,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
     Step { name: "docs", about: "documentation, warnings are errors", run: docs },
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
+    Step { name: "site", about: "the site of the documents, without a dead link", run: site::build },
     Step {
         name: "arm",
         about: "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
