@@ -21,7 +21,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 XTASK := cargo run --quiet --locked --package xtask --
 
-.PHONY: help build built demo test test-long bench lab install uninstall deb sbom need-cargo
+.PHONY: help build built demo test test-long bench lab install uninstall deb sbom site need-cargo
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -82,6 +82,11 @@ deb: need-cargo ## build the Debian package and its list of components (SBOM) in
 
 sbom: need-cargo ## write the list of components (CycloneDX) to target/deb
 	scripts/sbom target/deb
+
+site: need-cargo ## build the site of the documents and manual pages in target/site
+	scripts/mdbook
+	cargo build --locked --package polder
+	$(XTASK) site
 
 # Root, who installs, seldom has cargo, and what it builds would belong to root.
 built:

@@ -14,6 +14,7 @@ mod fuzz;
 mod process;
 mod run;
 mod say;
+mod site;
 mod skips;
 mod sources;
 mod steps;

@@ -11,11 +11,14 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::arm;
-use crate::checks::{circles, decisions, devices, direction, journey, lengths, links, prose, rooms, words};
+use crate::checks::{
+    circles, decisions, devices, direction, journey, lengths, links, pages, prose, rooms, words,
+};
 use crate::fuzz;
 use crate::process;
 use crate::run::Run;
 use crate::say;
+use crate::site;
 use crate::sources;
 
 /// One step of a run.
@@ -39,6 +42,7 @@ pub(crate) const CI: &[Step] = &[
     },
     Step { name: "links", about: "links between documents lead somewhere", run: links },
     Step { name: "decisions", about: "a decision is a page, and its paths exist", run: decisions },
+    Step { name: "pages", about: "each document is in the site's list and says for whom it is", run: pages },
     Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
     Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
     Step {
@@ -59,6 +63,7 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
     Step { name: "docs", about: "documentation, warnings are errors", run: docs },
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
+    Step { name: "site", about: "the site of the documents, without a dead link", run: site::build },
     Step {
         name: "arm",
         about: "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
@@ -117,6 +122,10 @@ fn links(run: &mut Run) -> Result<()> {
 
 fn decisions(run: &mut Run) -> Result<()> {
     nothing_found(&decisions::check(&sources::all(run.root())?))
+}
+
+fn pages(run: &mut Run) -> Result<()> {
+    nothing_found(&pages::check(&sources::all(run.root())?))
 }
 
 fn prose(run: &mut Run) -> Result<()> {
