@@ -13,9 +13,9 @@
 //! The kernel in softirq works on the sender's time. It gets packets as fast as the sender is done with
 //! the one before; its cost is what the sender spends more on a packet than when another core receives.
 
-use super::Run;
 use super::testbed::{Contender, Setup, Testbed, Trial, cores, generator_cost, nanos_per};
-use anyhow::ensure;
+use super::{Promise, Run};
+use anyhow::{Context as _, bail, ensure};
 use polder_testbed::machine;
 use polder_testbed::meters::sequence::ratio;
 use polder_testbed::meters::statistics::Samples;
@@ -50,6 +50,83 @@ pub(super) struct Entry {
     pub(super) cost: &'static str,
     /// The row of its rate, in millions of packets a second.
     pub(super) rate: Option<&'static str>,
+}
+
+/// Entries that are measured together, in turn: of one kind of task and one load.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) task: Task,
+    /// Length of the frame inside, FCS included.
+    pub(super) frame_bytes: usize,
+    pub(super) flows: u32,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// The parts of a table, in its order.
+///
+/// # Errors
+/// When a cell of the table names no contender, task or load.
+pub(super) fn parts(promises: &'static [Promise]) -> anyhow::Result<Vec<Part>> {
+    let mut parts = Vec::<Part>::new();
+    for Promise { name, cell, .. } in promises.iter().filter(|promise| !promise.cell.is_empty()) {
+        let of_rate = cell.strip_prefix("rate of ");
+        let words = of_rate.unwrap_or(cell).split(' ').collect::<Vec<_>>();
+        let [contender, task, bytes, flows] = *words else { bail!("{name}: `{cell}` is no cell") };
+        let contender = Contender::named(contender).with_context(|| format!("{name}: no such contender"))?;
+        let (task, frame_bytes, flows) = (task_named(task)?, bytes.parse()?, flows.parse()?);
+        let at = parts.iter().position(|part| part.takes(task, (frame_bytes, flows))).unwrap_or(parts.len());
+        if at == parts.len() {
+            parts.push(Part { task, frame_bytes, flows, entries: Vec::new() });
+        }
+        let entries = &mut parts[at].entries;
+        let same = |entry: &&mut Entry| entry.contender == contender && entry.task == task;
+        match (of_rate, entries.iter_mut().find(same)) {
+            (Some(_), entry) => {
+                entry.with_context(|| format!("{name} is the rate of no row"))?.rate = Some(name)
+            }
+            (None, _) => entries.push(Entry { contender, task, cost: name, rate: None }),
+        }
+    }
+    Ok(parts)
+}
+
+fn task_named(word: &str) -> anyhow::Result<Task> {
+    Ok(match word {
+        "bridge" => Task::Bridge,
+        "route" => Task::Route,
+        "encap" => Task::Encapsulate,
+        "decap" => Task::Decapsulate,
+        _ => bail!("there is no task `{word}`"),
+    })
+}
+
+impl Part {
+    /// True if it is of that load, and of that task or another that changes no header.
+    fn takes(&self, task: Task, load: (usize, u32)) -> bool {
+        let is_plain = |task| matches!(task, Task::Bridge | Task::Route);
+        (self.frame_bytes, self.flows) == load && (self.task == task || is_plain(self.task) && is_plain(task))
+    }
+
+    /// True if one of its rows is wanted.
+    pub(super) fn is_wanted(&self, run: &Run) -> bool {
+        self.entries.iter().any(|entry| run.wants_any(&entry.rows()))
+    }
+}
+
+/// Measures all parts of the scenario's table, as far as a quick run has time for them.
+///
+/// # Errors
+/// When interrupted, or when a testbed fails in the middle.
+pub(super) fn hold_all(run: &mut Run) -> anyhow::Result<Books> {
+    let mut books = Books::default();
+    for part in parts(run.promises())? {
+        if run.is_out_of_time() && part.is_wanted(run) {
+            run.leave_out(format!("{} and its like", part.entries[0].cost));
+        } else {
+            books.unaccounted += hold(run, &part)?.unaccounted;
+        }
+    }
+    Ok(books)
 }
 
 /// An entry that has been set up.
@@ -107,31 +184,22 @@ impl Effort {
     }
 }
 
-/// Runs a comparison with frames of one length, and fills the rows of its entries.
+/// Measures a part, and fills the rows of its entries.
 ///
 /// # Errors
 /// When interrupted, or when a device ends; a peer that is missing is skipped.
-pub(super) fn hold(
-    run: &mut Run,
-    entries: &[Entry],
-    frame_bytes: usize,
-    flows: u32,
-) -> anyhow::Result<Books> {
+pub(super) fn hold(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
     let (rounds, time) = run.quick_or((3, 300), (10, 1000));
     let mut effort = Effort { rounds, time: Duration::from_millis(time), found: Vec::new() };
-    hold_within(run, entries, (frame_bytes, flows), &mut effort)
+    hold_within(run, part, &mut effort)
 }
 
 /// The same with as much effort as is said.
 ///
 /// # Errors
 /// As [`hold`].
-pub(super) fn hold_within(
-    run: &mut Run,
-    entries: &[Entry],
-    (frame_bytes, flows): (usize, u32),
-    effort: &mut Effort,
-) -> anyhow::Result<Books> {
+pub(super) fn hold_within(run: &mut Run, part: &Part, effort: &mut Effort) -> anyhow::Result<Books> {
+    let Part { frame_bytes, flows, ref entries, .. } = *part;
     let (rounds, time) = (effort.rounds, effort.time);
     let mut ready = Vec::new();
     let wanted = entries.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();

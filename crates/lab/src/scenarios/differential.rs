@@ -1,8 +1,7 @@
 //! Odd packets through the kernel's router and through Polder's, compared.
 
 use super::judges::{count, record_faults};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use polder_judges::differential::{self, Comparison, MUTANTS};
 
 const PACKETS: &str = "differential.packets";
@@ -11,22 +10,12 @@ const EXPLAINED: &str = "differential.different_explained";
 const CAUGHT: &str = "differential.mutants_caught";
 const ALL_MUTANTS: &str = "differential.mutants";
 
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "differential",
     about: "odd packets through the kernel's router and through Polder's: what leaves them is compared",
     needs_root: true,
-    promises: &[
-        promise(PACKETS, "packets", Better::Higher, Goal::Value(500.0)),
-        promise(UNEXPLAINED, "cases", Better::Lower, Goal::Value(0.0)),
-        promise(EXPLAINED, "cases", Better::Lower, Goal::None),
-        promise(CAUGHT, "mutants", Better::Higher, Goal::Row(ALL_MUTANTS)),
-        promise(ALL_MUTANTS, "mutants", Better::Higher, Goal::Value(5.0)),
-    ],
+    rows: include_str!("rows/differential.rows"),
     measure,
 };
 

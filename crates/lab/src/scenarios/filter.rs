@@ -1,8 +1,7 @@
 //! `filter`: what rules cost, in memory, on one core.
 
 use super::engine::harness::{Harness, Path};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::ensure;
 use polder_datapath::filter::{Action, Filters, Prefix, Rule, RuleCounts};
 use polder_testbed::machine;
@@ -15,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "filter",
     about: "what filter rules cost: in memory, one core, into a tunnel, by number of rules",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("rows/filter.rows"),
     measure,
 };
 
@@ -23,13 +22,6 @@ const STAGES: &str = "filter.stages_in_path.rules_0";
 const ONE: &str = "filter.cost_ns.rules_1";
 const HUNDRED: &str = "filter.cost_ns.rules_100";
 const TEN_THOUSAND: &str = "filter.cost_ns.rules_10000";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: STAGES, unit: "stages", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: ONE, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: HUNDRED, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: TEN_THOUSAND, unit: "ns", better: Better::Lower, goal: Goal::Times(3.0, HUNDRED) },
-];
 
 const FLOWS: u32 = 1000;
 /// Rules that fit one sender of the traffic each, at most.

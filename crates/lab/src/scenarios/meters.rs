@@ -1,8 +1,7 @@
 //! `meters`: the lab's own instruments, before anything is measured with them.
 
 use super::testbed::{cores, nanos_per};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::anyhow;
 use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
@@ -19,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "meters",
     about: "the lab's own instruments: rates of generator and injector, and faults that the sink has to find",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("rows/meters.rows"),
     measure,
 };
 
@@ -28,14 +27,6 @@ const GENERATOR_COST: &str = "meters.generator.cpu_ns_per_packet";
 const INJECTOR: &str = "meters.injector.mpps";
 const INJECTOR_COST: &str = "meters.injector.cpu_ns_per_packet";
 const MISSED: &str = "meters.controls_missed";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: GENERATOR, unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
-    Promise { name: GENERATOR_COST, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: INJECTOR, unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
-    Promise { name: INJECTOR_COST, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: MISSED, unit: "controls", better: Better::Lower, goal: Goal::Value(0.0) },
-];
 
 /// Frames as short as they can be.
 const FRAME_BYTES: usize = 64;

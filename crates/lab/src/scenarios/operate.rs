@@ -8,10 +8,9 @@ mod ports;
 mod replay;
 mod upgrade;
 
-use super::{Goal, Promise, Run, Scenario};
+use super::{Run, Scenario};
 use crate::detect::{Pair, WATCHED};
 use crate::packages::Tree;
-use crate::report::Better;
 use crate::restart::{BETWEEN, restart};
 use anyhow::{Context as _, ensure};
 use polder_testbed::clock;
@@ -34,7 +33,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "operate",
     about: "what a scrape of the metrics costs, changes that take themselves back, dead tunnels, and a routing daemon's restart",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("rows/operate.rows"),
     measure,
 };
 
@@ -50,45 +49,6 @@ const FLAPS: &str = "operate.bfd.flaps";
 const LINTIAN: &str = "operate.deb.lintian_errors";
 const DEAD_LINKS: &str = "operate.deb.dead_links";
 const REPRODUCIBLE: &str = "operate.reproducible";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: SCRAPE, unit: "%", better: Better::Lower, goal: Goal::Value(1.0) },
-    Promise { name: SCRAPE_OFTEN, unit: "%", better: Better::Lower, goal: Goal::None },
-    Promise { name: REVERTS, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
-    Promise { name: DETECT, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
-    Promise { name: UNWATCHED, unit: "times", better: Better::Lower, goal: Goal::None },
-    Promise { name: FLAPS, unit: "times", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: LINTIAN, unit: "errors", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: DEAD_LINKS, unit: "links", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: REPRODUCIBLE, unit: "programs", better: Better::Higher, goal: Goal::Value(1.0) },
-    upgrade::PROMISES[0],
-    upgrade::PROMISES[1],
-    upgrade::PROMISES[2],
-    upgrade::PROMISES[3],
-    upgrade::PROMISES[4],
-    upgrade::PROMISES[5],
-    upgrade::PROMISES[6],
-    ports::PROMISES[0],
-    ports::PROMISES[1],
-    ports::PROMISES[2],
-    ports::PROMISES[3],
-    borders::PROMISES[0],
-    borders::PROMISES[1],
-    borders::PROMISES[2],
-    borders::PROMISES[3],
-    pages::PROMISES[0],
-    pages::PROMISES[1],
-    cni::PROMISES[0],
-    cni::PROMISES[1],
-    replay::PROMISES[0],
-    replay::PROMISES[1],
-    replay::PROMISES[2],
-    replay::PROMISES[3],
-    replay::PROMISES[4],
-];
 
 /// Ports of the gateway.
 const PORTS: u32 = 64;

@@ -8,7 +8,6 @@ mod own;
 mod patterns;
 mod peers;
 mod pieces;
-mod promises;
 mod receiving;
 pub(super) mod short;
 pub(super) mod switched;
@@ -23,7 +22,6 @@ use peers::{Figures, PEERS, Peer, Programs};
 use polder_buffers::FragmentOptions;
 use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
-use promises::{AFTER_BURST, BEST_MALLOC, PROMISES};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use windows::WINDOW;
@@ -33,9 +31,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "buffers",
     about: "taking memory and giving it back, beside DPDK, glibc, jemalloc and mimalloc, and when there is little",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/buffers.rows"),
     measure,
 };
+
+const BEST_MALLOC: &str = "buffers.get_put.bulk32.ratio_vs_best_malloc";
+const AFTER_BURST: &str = "buffers.memory_after_burst_percent";
 
 /// Figures of several runs, by the name of their row.
 type Rows = BTreeMap<String, Samples>;
@@ -49,19 +50,19 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("releasing on the other core; reloaders; control traffic", other, "threads, pinned");
     let objects = run.quick_or(400, 2000) * WINDOW;
     let is_beside_peers =
-        wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment", "buffers.drain"]);
+        run.wants_any_of(&["buffers.get_put", "buffers.cross_core", "buffers.fragment", "buffers.drain"]);
     let programs = Programs::new()?;
     let peers = if is_beside_peers { prepare(run, &programs) } else { Vec::new() };
-    if wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment"]) {
+    if run.wants_any_of(&["buffers.get_put", "buffers.cross_core", "buffers.fragment"]) {
         taking(run, objects, &programs, &peers)?;
     }
-    if wants(run, &["buffers.control."]) {
+    if run.wants_any_of(&["buffers.control."]) {
         apart(|| controls(run, objects))?;
     }
-    if wants(run, &["buffers.drain"]) {
+    if run.wants_any_of(&["buffers.drain"]) {
         drained(run, &programs, &peers)?;
     }
-    if wants(run, &["buffers.control_failures"]) {
+    if run.wants_any_of(&["buffers.control_failures"]) {
         greed(run)?;
     }
     if run.wants(AFTER_BURST) {
@@ -69,12 +70,6 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     ablation::measure(run, (core, other))?;
     receiving::measure(run)
-}
-
-/// True if a row is wanted whose name begins in one of these ways.
-fn wants(run: &Run, beginnings: &[&str]) -> bool {
-    let begins = |name: &str| beginnings.iter().any(|beginning| name.starts_with(beginning));
-    PROMISES.iter().any(|promise| begins(promise.name) && run.wants(promise.name))
 }
 
 /// Taking and releasing: Polder's own and the peers', one run of each after the other.

@@ -1,7 +1,6 @@
 //! Best supply of a receive ring: the threshold below which it is refilled, and the length up to which
 //! packets are copied out of their frames. A gateway that bridges two veths over AF_XDP is what says so.
 
-use super::wants;
 use crate::scenarios::Run;
 use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
 use polder_testbed::interrupt;
@@ -41,7 +40,7 @@ struct Gave {
 
 /// Fills the rows; each setting is tried in turn, round after round.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !wants(run, &["buffers.ring"]) {
+    if !run.wants_any_of(&["buffers.ring"]) {
         return Ok(());
     }
     if run.is_quick() {

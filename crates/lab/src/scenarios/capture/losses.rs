@@ -67,8 +67,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         end(capture)?;
     }
     for (row, sum) in [(LOST, &with), (LOST_WITHOUT, &without)] {
-        #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-        run.record_one(row, sum.by_gateway() as f64);
+        run.record_count(row, sum.by_gateway());
         run.remark(row, format!("{sum}, in {rounds} runs at {RATE} a second"));
     }
     held(run, &mut testbed)?;
@@ -87,8 +86,7 @@ fn held(run: &mut Run, testbed: &mut Testbed) -> anyhow::Result<()> {
     let held = holding.join().map_err(|_| anyhow!("the control panicked"))?;
     added?;
     held?;
-    #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-    run.record_one(LOST_WHEN_HELD, sum.by_gateway() as f64);
+    run.record_count(LOST_WHEN_HELD, sum.by_gateway());
     run.remark(LOST_WHEN_HELD, format!("{sum}; the worker was held for {HELD:?}"));
     Ok(())
 }

@@ -2,8 +2,7 @@
 
 use super::router::{Forwarder, LEFT, Router, Rules, Wires};
 use super::stream::{Seen, Stream};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::interrupt;
 use polder_testbed::meters::sequence::ratio;
@@ -16,12 +15,6 @@ use std::time::Duration;
 
 const CHURN: &str = "connections.carried_percent.churn";
 const SWEEP: &str = "connections.carried_percent.sweep";
-
-pub(super) const PROMISES: [Promise; 2] = [percent(CHURN), percent(SWEEP)];
-
-const fn percent(name: &'static str) -> Promise {
-    Promise { name, unit: "%", better: Better::Higher, goal: Goal::Value(95.0) }
-}
 
 /// Time between two changes of each kind, and between two packets of the sweep: a hundred a second.
 const EVERY: Duration = Duration::from_millis(10);

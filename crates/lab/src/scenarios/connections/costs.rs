@@ -6,8 +6,7 @@
 use super::frames::Bed;
 use super::router::{Forwarder, Router, Rules, Wires, drop_at_ingress, statistic};
 use super::stream::Stream;
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use crate::scenarios::testbed::{cores, nanos_per};
 use anyhow::{Context as _, anyhow};
 use polder_testbed::clock;
@@ -68,24 +67,6 @@ const PARTS: [Part; 4] = [
     Part { source: Kind::Sockets, rules: Rules::Three, rows: rows!("connections.sockets.rules_3") },
     Part { source: Kind::Sockets, rules: Rules::ThreeHundred, rows: rows!("connections.sockets.rules_300") },
 ];
-
-/// Rows of all parts, in their order.
-pub(super) const PROMISES: [Promise; 16] = {
-    let mut all = [cost(PARTS[0].rows[0], Goal::None); 16];
-    let mut at = 0;
-    while at < 16 {
-        let Part { rows, rules, .. } = &PARTS[at / 4];
-        let part = if matches!(rules, Rules::Three) { 0.5 } else { 0.3 };
-        let goal = if at % 4 == 0 { Goal::Times(part, rows[1]) } else { Goal::None };
-        all[at] = cost(rows[at % 4], goal);
-        at += 1;
-    }
-    all
-};
-
-const fn cost(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal }
-}
 
 /// A router with its sender and its receiver.
 enum Source {

@@ -2,8 +2,7 @@
 
 use super::frames::{Bed, Connections, talk};
 use super::router::{Forwarder, Router, Rules, Wires};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use anyhow::Context as _;
 use polder_testbed::clock;
 use polder_testbed::command;
@@ -26,18 +25,6 @@ const COST: &str = "connections.cost_ratio.polder";
 /// The same of the kernel.
 const COST_THERE: &str = "connections.cost_ratio.kernel";
 const ROWS: [&str; 5] = [CPU, MEMORY, SHOW, COST, COST_THERE];
-
-pub(super) const PROMISES: [Promise; 5] = [
-    most(CPU, "%", 1.0),
-    most(MEMORY, "MiB", 64.0),
-    most(SHOW, "ms", 300.0),
-    most(COST, "ratio", 1.3),
-    Promise { name: COST_THERE, unit: "ratio", better: Better::Lower, goal: Goal::None },
-];
-
-const fn most(name: &'static str, unit: &'static str, goal: f64) -> Promise {
-    Promise { name, unit, better: Better::Lower, goal: Goal::Value(goal) }
-}
 
 /// Connections to each of two servers: one has fewer ports than there are connections.
 const EACH: u32 = 50_000;

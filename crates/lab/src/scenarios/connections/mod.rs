@@ -17,8 +17,7 @@ mod router;
 mod stream;
 mod tcp;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use polder_judges::{Verdict, connections as judge};
 
 /// The scenario.
@@ -26,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "connections",
     about: "masqueraded connections that the kernel admits and Polder carries, beside the kernel with the same rules",
     needs_root: true,
-    promises: &PROMISES,
+    rows: include_str!("../rows/connections.rows"),
     measure,
 };
 
@@ -35,36 +34,6 @@ const REORDERED: &str = "connections.reordered";
 const DIFFERENT: &str = "connections.histories.different";
 const HISTORIES: &str = "connections.histories";
 const CAUGHT: &str = "connections.mutants_caught";
-
-const OWN: [Promise; 5] = [
-    Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: REORDERED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: HISTORIES, unit: "histories", better: Better::Higher, goal: Goal::None },
-    Promise { name: DIFFERENT, unit: "histories", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise {
-        name: CAUGHT,
-        unit: "mutants",
-        better: Better::Higher,
-        goal: Goal::Value(judge::MUTANTS as f64),
-    },
-];
-
-const PARTS: [&[Promise]; 6] =
-    [&costs::PROMISES, &tcp::PROMISES, &changes::PROMISES, &beside::PROMISES, &many::PROMISES, &OWN];
-
-const PROMISES: [Promise; 36] = {
-    let mut all = [OWN[0]; 36];
-    let (mut part, mut row, mut at) = (0, 0, 0);
-    while at < all.len() {
-        all[at] = PARTS[part][row];
-        (at, row) = (at + 1, row + 1);
-        if row == PARTS[part].len() {
-            (part, row) = (part + 1, 0);
-        }
-    }
-    assert!(part == PARTS.len(), "every row is in the list");
-    all
-};
 
 /// Packets of runs in which Polder carried.
 #[derive(Clone, Copy, Debug, Default)]

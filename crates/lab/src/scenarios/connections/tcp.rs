@@ -1,8 +1,7 @@
 //! TCP through masquerade: throughput, and the rate of new connections.
 
 use super::router::{Forwarder, RIGHT, Router, Rules, Wires};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
@@ -21,18 +20,6 @@ const GBIT: [(Wires, [&str; 2]); 2] = [
     (Wires::Whole, ["connections.tcp.gbit.super.polder", "connections.tcp.gbit.super.kernel"]),
 ];
 const NEW: &str = "connections.new.ratio";
-
-pub(super) const PROMISES: [Promise; 5] = [
-    gbit(GBIT[0].1[0], Goal::Times(1.3, GBIT[0].1[1])),
-    gbit(GBIT[0].1[1], Goal::None),
-    gbit(GBIT[1].1[0], Goal::Times(0.97, GBIT[1].1[1])),
-    gbit(GBIT[1].1[1], Goal::None),
-    Promise { name: NEW, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.85) },
-];
-
-const fn gbit(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "Gbit/s", better: Better::Higher, goal }
-}
 
 const FORWARDERS: [Forwarder; 2] = [Forwarder::Polder, Forwarder::Kernel];
 /// Port of the server, and threads at each end.

@@ -5,8 +5,6 @@ use super::Run;
 use super::far::{Far, Load};
 use super::idle::{self, WAKEUPS, Wakeups};
 use super::way::Way;
-use crate::report::Better;
-use crate::scenarios::{Goal, Promise};
 use anyhow::Context as _;
 use polder_judges::e1000::{self, Pair};
 use polder_testbed::guest::Iommu;
@@ -23,24 +21,6 @@ const WAYS: [(Way, [&str; 3]); 2] = [
     ),
     (Way::Route, ["e1000.route.kpps.polder", "e1000.route.kpps.kernel", "e1000.route.ratio_vs_kernel"]),
 ];
-
-/// The rows of all ways.
-pub(super) const PROMISES: [Promise; 6] = {
-    let [rate, ratio] = [("kpps", Goal::None), ("ratio", Goal::Value(1.5))];
-    let [(_, bridge), (_, route)] = WAYS;
-    [
-        promise(bridge[0], rate),
-        promise(bridge[1], rate),
-        promise(bridge[2], ratio),
-        promise(route[0], rate),
-        promise(route[1], rate),
-        promise(route[2], ratio),
-    ]
-};
-
-const fn promise(name: &'static str, (unit, goal): (&'static str, Goal)) -> Promise {
-    Promise { name, unit, better: Better::Higher, goal }
-}
 
 /// Guest, generator and sink.
 struct Testbed {

@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "growth",
     about: "what a packet, a start, a reload, memory and views cost by the number of tunnels, stations, rules, routes, ports",
     needs_root: true,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/growth.rows"),
     measure,
 };
 
@@ -113,7 +113,7 @@ impl Pair {
             interrupt::check()?;
             let kernel = peer.unwrap_or_else(|error| {
                 has_kernel = false;
-                run.skip(&object.kernel_rows(), &format!("{error:#}"));
+                run.skip(&run.rows(&object.kernel_rows()), &format!("{error:#}"));
                 None
             });
             let kernel = kernel.map(|peer| (peer, Samples::new()));

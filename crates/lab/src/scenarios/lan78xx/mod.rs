@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "lan78xx",
     about: "a driver for USB Ethernet adapters in user space, with and without its techniques",
     needs_root: false,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/lan78xx.rows"),
     measure,
 };
 
@@ -74,28 +74,28 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let stand = Testbed::new(Duration::from_millis(run.quick_or(200, 1000)), run.quick_or(1, 10))?;
     run.place("the driver's thread", stand.cores[0], "pinned");
     run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
-    if run.wants_any(&driver_rows()) {
+    if run.wants_any(&driver_rows(run)) {
         table(run, &stand)?;
         ablation(run, &stand)?;
         low_load(run, &stand)?;
         run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
     }
-    if run.wants_any(&rows::of("lan78xx.weak_host.")) {
+    if run.wants_any_of(&["lan78xx.weak_host."]) {
         weak::measure(run, &stand)?;
     }
     stacks(run, &stand)
 }
 
 /// Rows of the driver's thread alone.
-fn driver_rows() -> Vec<&'static str> {
-    let flows = FLOWS.iter().flat_map(|(name, ..)| rows::of(&format!("lan78xx.{name}.")));
-    let ablation = rows::of("lan78xx.ablation.").into_iter().filter(|row| !rows::A6.contains(row));
+fn driver_rows(run: &Run) -> Vec<&'static str> {
+    let flows = FLOWS.iter().flat_map(|(name, ..)| run.rows(&format!("lan78xx.{name}.")));
+    let ablation = run.rows("lan78xx.ablation.").into_iter().filter(|row| !rows::A6.contains(row));
     flows.chain(ablation).chain([CPU_RATIO, FILL]).collect()
 }
 
 /// Measures between the stacks of two machines.
 fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
-    let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(rows::of);
+    let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(|begin| run.rows(begin));
     let all = [&gateway[..], &rrul, &rows::FLENT, &rows::MERGING].concat();
     if let Err(error) = output::available() {
         run.skip(&all, &format!("{error:#}"));

@@ -32,6 +32,6 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         rows::record(run, &format!("lan78xx.weak_host.{name}"), &cells);
     }
     let text = format!("{} ns for each URB and {} ns for each frame of the driver's thread", URB.0, FRAME.0);
-    rows::of("lan78xx.weak_host.").iter().for_each(|row| run.remark(row, text.clone()));
+    run.rows("lan78xx.weak_host.").iter().for_each(|row| run.remark(row, text.clone()));
     Ok(())
 }

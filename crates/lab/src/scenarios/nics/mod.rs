@@ -15,8 +15,7 @@ mod shuttle;
 pub use cells::{Above, Adapter, CARDS, Column, KERNELS};
 pub use forward::forward;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::Context as _;
 use bench::Bench;
 use checks::Cell;
@@ -43,41 +42,12 @@ const PASSED: &str = "checks_passed";
 const FAILED: &str = "checks_failed";
 const RATIO: &str = "tcp_ratio_vs_bridge";
 
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
-/// Rows of all cells, and those about all of them.
-macro_rules! promises {
-    ($($kernel:literal: $($card:literal)*;)*) => {
-        &[
-            $($(
-                promise(concat!("nics.", $kernel, ".", $card, ".checks_passed"), "checks", Better::Higher, Goal::None),
-                promise(concat!("nics.", $kernel, ".", $card, ".checks_failed"), "checks", Better::Lower, Goal::Value(0.0)),
-                promise(concat!("nics.", $kernel, ".", $card, ".tcp_ratio_vs_bridge"), "ratio", Better::Higher, Goal::None),
-            )*)*
-            promise(CELLS, "cells", Better::Higher, Goal::Value(15.0)),
-            promise(INJECTED, "frames", Better::Lower, Goal::Value(0.0)),
-            promise(INJECTED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(INJECTED_METER, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(UNTAGGED, "frames", Better::Lower, Goal::Value(0.0)),
-            promise(UNTAGGED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(FALSE_ALARMS, "warnings", Better::Lower, Goal::Value(0.0)),
-            promise(MISSED, "failures", Better::Lower, Goal::Value(0.0)),
-        ]
-    };
-}
-
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "nics",
     about: "guests with Debian's kernels and emulated network cards: Polder with defaults on each driver",
     needs_root: true,
-    promises: promises! {
-        "stable": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "backports": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "newest": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-    },
+    rows: include_str!("../rows/nics.rows"),
     measure,
 };
 

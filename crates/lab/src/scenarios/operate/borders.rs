@@ -1,7 +1,6 @@
 //! A second gateway, captures of drops, their history, and a TAP after a restart.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
 use anyhow::{Context as _, ensure};
 use polder::runtime::history::DropHistory;
 use polder::show::drops::{DropRow, Drops};
@@ -17,13 +16,6 @@ const REFUSED: &str = "operate.second_gateway.refused";
 const SEEN: &str = "operate.capture_drops.seen_percent";
 const HISTORY: &str = "operate.history.minutes";
 const TAPS: &str = "operate.taps.after_restart";
-
-pub(super) const PROMISES: [Promise; 4] = [
-    Promise { name: REFUSED, unit: "of the tries", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: SEEN, unit: "%", better: Better::Higher, goal: Goal::Value(99.0) },
-    Promise { name: HISTORY, unit: "minutes", better: Better::Higher, goal: Goal::Value(60.0) },
-    Promise { name: TAPS, unit: "of the restarts", better: Better::Higher, goal: Goal::Value(1.0) },
-];
 
 const MODES: [&str; 3] = ["skb", "generic", "native"];
 /// Packets a second that overflow a queue of 8 Mbit/s.

@@ -1,7 +1,6 @@
 //! Ports that come and go by command beside a stream, and drops beside what a receiver misses.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
 use anyhow::ensure;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::upgrade::{Carrier, Site};
@@ -10,13 +9,6 @@ const ADD: &str = "operate.port_add.ms";
 const LOST: &str = "operate.port_add.lost";
 const RATIO: &str = "operate.drops_counted.ratio";
 const RATIO_APART: &str = "operate.drops_counted.ratio.apart";
-
-pub(super) const PROMISES: [Promise; 4] = [
-    Promise { name: ADD, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: RATIO, unit: "", better: Better::Higher, goal: Goal::Value(0.99) },
-    Promise { name: RATIO_APART, unit: "", better: Better::Higher, goal: Goal::Value(0.99) },
-];
 
 /// Packets a second of the stream beside which ports come and go, and of the one that overflows a queue.
 const BESIDE: f64 = 20_000.0;

@@ -1,7 +1,6 @@
 //! A gateway that another program goes on with: how long forwarding pauses, and what is lost at half load.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
 use anyhow::ensure;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::upgrade::{Carrier, Change, Process, Site};
@@ -17,16 +16,6 @@ const LOST_UNCHANGED: &str = "operate.upgrade.lost.unchanged";
 
 /// Time for the end of a program that was gone on from.
 const END: Duration = Duration::from_secs(10);
-
-pub(super) const PROMISES: [Promise; 7] = [
-    Promise { name: PAUSE, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: PAUSE_CARRIED, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST_CARRIED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: RESTARTED, unit: "packets", better: Better::Lower, goal: Goal::None },
-    Promise { name: PAUSE_UNCHANGED, unit: "ms", better: Better::Lower, goal: Goal::None },
-    Promise { name: LOST_UNCHANGED, unit: "packets", better: Better::Lower, goal: Goal::None },
-];
 
 /// Measures upgrades of a bridge of two ports, and its restart.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {

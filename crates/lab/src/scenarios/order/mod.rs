@@ -10,8 +10,7 @@ mod restoring;
 pub(super) mod work;
 mod workers;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use harness::{Harness, Left, Plan, Reading};
 use polder_testbed::machine;
 use polder_testbed::meters::sequence::ratio;
@@ -23,58 +22,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "order",
     about: "one flow on all cores and in order: in memory, two workers against one, with work a packet as set",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("../rows/order.rows"),
     measure,
 };
-
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
-const fn speedup(name: &'static str, goal: Goal) -> Promise {
-    promise(name, "×", Better::Higher, goal)
-}
-
-const fn zero(name: &'static str) -> Promise {
-    promise(name, "packets", Better::Lower, Goal::Value(0.0))
-}
-
-const fn nanos(name: &'static str, goal: Goal) -> Promise {
-    promise(name, "ns", Better::Lower, goal)
-}
 
 const BREAK_EVEN: &str = "order.breakeven_ns";
 const OURS: &str = "order.restore_ns.polder";
 const LIBRTE: &str = "order.restore_ns.librte_reorder";
-
-const PROMISES: &[Promise] = &[
-    speedup("order.speedup.cost_0ns", Goal::None),
-    speedup("order.speedup.cost_100ns", Goal::None),
-    speedup("order.speedup.cost_300ns", Goal::Value(1.6)),
-    speedup("order.speedup.cost_1000ns", Goal::Value(1.8)),
-    speedup("order.speedup.cost_3000ns", Goal::None),
-    nanos(BREAK_EVEN, Goal::None),
-    zero("order.reordered.codel_0"),
-    zero("order.reordered.codel_1"),
-    zero("order.reordered.codel_10"),
-    zero("order.reordered.codel_50"),
-    zero(keeping::HELD),
-    promise(keeping::LATE, "packets", Better::Lower, Goal::None),
-    promise(keeping::WITHOUT, "packets", Better::Higher, Goal::Value(1.0)),
-    promise(crowd::SPREAD, "%", Better::Lower, Goal::Row(crowd::HASH)),
-    promise(crowd::HASH, "%", Better::Lower, Goal::None),
-    promise(choosing::LOST, "%", Better::Lower, Goal::Value(1.0)),
-    promise(choosing::CPU, "×", Better::Lower, Goal::None),
-    speedup(choosing::BIG, Goal::Value(0.97)),
-    speedup(choosing::SMALL, Goal::Value(0.97)),
-    nanos(OURS, Goal::Row(LIBRTE)),
-    nanos(LIBRTE, Goal::None),
-    nanos("order.handoff_ns.batch_1", Goal::None),
-    nanos("order.handoff_ns.batch_8", Goal::None),
-    nanos("order.handoff_ns.batch_32", Goal::Value(25.0)),
-    workers::PROMISES[0],
-    workers::PROMISES[1],
-];
 
 /// Work a packet, in nanoseconds.
 const COSTS: [u32; 5] = [0, 100, 300, 1000, 3000];
@@ -90,31 +44,25 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         return restore_cost(run, cores - 1);
     }
     run.place("worker 1", cores - 2, "pinned");
-    if wants(run, &["order.speedup", BREAK_EVEN]) {
+    if run.wants_any_of(&["order.speedup", BREAK_EVEN]) {
         speedups(run, link, [cores - 1, cores - 2])?;
     }
-    if wants(run, &["order.reordered", "order.late"]) {
+    if run.wants_any_of(&["order.reordered", "order.late"]) {
         keeping::measure(run, link)?;
     }
-    if wants(run, &["order.crowded"]) {
+    if run.wants_any_of(&["order.crowded"]) {
         crowd::measure(run, link)?;
     }
-    if wants(run, &["order.auto"]) {
+    if run.wants_any_of(&["order.auto"]) {
         choosing::measure(run, link)?;
     }
-    if wants(run, &["order.restore_ns"]) {
+    if run.wants_any_of(&["order.restore_ns"]) {
         restore_cost(run, cores - 1)?;
     }
-    if wants(run, &["order.handoff_ns"]) {
+    if run.wants_any_of(&["order.handoff_ns"]) {
         hand_over(run, [cores - 1, cores - 2])?;
     }
     workers::measure(run)
-}
-
-/// True if a row is wanted whose name begins so.
-fn wants(run: &Run, parts: &[&str]) -> bool {
-    let names = PROMISES.iter().map(|promise| promise.name);
-    names.filter(|name| parts.iter().any(|part| name.starts_with(part))).any(|name| run.wants(name))
 }
 
 /// Two workers against one, at each cost.

@@ -2,8 +2,7 @@
 
 mod routes;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
@@ -22,22 +21,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "start",
     about: "from the start of a gateway to its first forwarded packet, and the memory that it keeps",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/start.rows"),
     measure,
 };
 
 const FIRST_PACKET: &str = "start.first_packet_ms";
 const RESIDENT: &str = "start.resident_mib";
 const RESIDENT_SMALL: &str = "start.resident_mib.memory_mib_4";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
-    Promise { name: RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::Value(64.0) },
-    Promise { name: RESIDENT_SMALL, unit: "MiB", better: Better::Lower, goal: Goal::Value(16.0) },
-    Promise { name: routes::FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::None },
-    Promise { name: routes::RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::None },
-    Promise { name: routes::ADDED, unit: "ms", better: Better::Lower, goal: Goal::None },
-];
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);

@@ -4,9 +4,8 @@
 mod left;
 
 use self::left::Left;
-use super::{Goal, Promise, Run, Scenario};
+use super::{Run, Scenario};
 use crate::hold;
-use crate::report::Better;
 use anyhow::{Context as _, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
@@ -27,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "supervise",
     about: "a worker that is lost and a gateway that is killed: noticed, given back to the kernel, nothing left behind",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/supervise.rows"),
     measure,
 };
 
@@ -36,15 +35,6 @@ const LOST_BACK: &str = "supervise.worker_lost.kernel_has_it_ms";
 const KILLED_BACK: &str = "supervise.kill9.kernel_has_it_ms";
 const LEFT_BEHIND: &str = "supervise.left_behind";
 const CONTROL: &str = "supervise.left_behind.with_on_exit_drop";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: NOTICED, unit: "ms", better: Better::Lower, goal: Goal::Value(100.0) },
-    Promise { name: LOST_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
-    Promise { name: KILLED_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
-    Promise { name: LEFT_BEHIND, unit: "things", better: Better::Lower, goal: Goal::Value(0.0) },
-    // Two programs on interfaces, and two names in the BPF file system.
-    Promise { name: CONTROL, unit: "things", better: Better::Higher, goal: Goal::Value(4.0) },
-];
 
 /// A station, and the gateway's own kernel on the interface to it.
 const STATION: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);

@@ -1,11 +1,10 @@
 //! Frames that leave through NCM, packed and one at a time: fill of blocks, and the driver's time for a frame.
 
-use crate::report::Better;
+use crate::scenarios::Run;
 use crate::scenarios::lan78xx::cost;
 use crate::scenarios::lan78xx::frames::Protocol;
 use crate::scenarios::lan78xx::harness::{Outcome, Port, Setting, Way, run_on};
 use crate::scenarios::testbed::cores;
-use crate::scenarios::{Goal, Promise, Run};
 use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::cdc::model::{Device, Options as Model};
@@ -18,27 +17,13 @@ use polder_testbed::meters::statistics::Samples;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Mean fill of blocks when the device is slower than the sender.
-pub(super) const FILL: Promise =
-    Promise { name: "usb.ncm.fill_percent", unit: "%", better: Better::Higher, goal: Goal::Value(90.0) };
-/// The driver's time for a frame, packed over not packed.
-pub(super) const RATIO: Promise = Promise {
-    name: "usb.ncm.cpu_per_frame.on_over_off",
-    unit: "ratio",
-    better: Better::Lower,
-    goal: Goal::Value(0.6),
-};
-/// The driver's time for a frame, not packed and packed.
-pub(super) const NANOS: [Promise; 2] =
-    [nanos("usb.ncm.cpu_per_frame.ns.off"), nanos("usb.ncm.cpu_per_frame.ns.on")];
-
-const fn nanos(name: &'static str) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal: Goal::None }
-}
+const FILL: &str = "usb.ncm.fill_percent";
+const RATIO: &str = "usb.ncm.cpu_per_frame.on_over_off";
+const NANOS: [&str; 2] = ["usb.ncm.cpu_per_frame.ns.off", "usb.ncm.cpu_per_frame.ns.on"];
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[FILL.name, RATIO.name, NANOS[0].name, NANOS[1].name]) {
+    if !run.wants_any(&[FILL, RATIO, NANOS[0], NANOS[1]]) {
         return Ok(());
     }
     let urb = cost::of_a_urb()?;
@@ -62,15 +47,15 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     }
     run.place("the driver's thread", cores().0, "pinned");
     run.place("the model and its bus", cores().1, "pinned, never sleeps");
-    run.record(FILL.name, &fill);
-    run.record(RATIO.name, &ratio);
+    run.record(FILL, &fill);
+    run.record(RATIO, &ratio);
     let text = format!(
         "UDP of full frames to a function in memory behind a bus of 40 MB/s; a URB costs {} ns, as measured at a USB/IP socket",
         urb.0
     );
-    run.remark(RATIO.name, text);
-    for (promise, samples) in NANOS.iter().zip(&costs) {
-        run.record(promise.name, samples);
+    run.remark(RATIO, text);
+    for (row, samples) in NANOS.iter().zip(&costs) {
+        run.record(row, samples);
     }
     Ok(())
 }

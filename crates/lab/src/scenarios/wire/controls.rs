@@ -112,8 +112,7 @@ fn fail(run: &mut Run, row: &str, entry: &'static Entry) -> anyhow::Result<()> {
     pings.output().context("cannot run ping")?;
     interrupt::sleep(LOOK)?;
     let (after, source) = failed()?;
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(row, (after - before) as f64);
+    run.record_count(row, after - before);
     let source = source.trim();
     run.remark(
         row,

@@ -2,14 +2,11 @@
 
 use super::super::judges::count;
 use super::Run;
-use polder_judges::hot::{self, Examination, MODES};
+use polder_judges::hot::{Examination, MODES};
 
 /// The rows.
 pub(super) const DIFFERENT: &str = "wire.hot.different";
 pub(super) const CAUGHT: &str = "wire.hot.mutants_caught";
-/// Number of programs that lack a check.
-#[expect(clippy::cast_precision_loss, reason = "some dozens")]
-pub(super) const MUTANTS: f64 = hot::MUTANTS as f64;
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {

@@ -157,8 +157,7 @@ impl Stand {
         let outcome = self.moves(effort)?;
         let Outcome { moves, time, arrivals, carried, fenced } = outcome;
         ensure!(moves > 0.0 && carried < arrivals.sent, "no flow was moved: {outcome:?}");
-        #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-        run.record_one(row, arrivals.reordered as f64);
+        run.record_count(row, arrivals.reordered);
         let text = format!(
             "of {} in {:.0} s; {moves:.0} moves of {FLOWS} flows; {carried} packets went by the program; {} were lost, {fenced} of \
              them dropped as `fence`",
