@@ -63,7 +63,7 @@ pub(super) fn skip(run: &mut Run, technique: &str, why: &anyhow::Error) -> anyho
 pub(super) fn skip_all(run: &mut Run, base: &str, why: &anyhow::Error) -> anyhow::Result<()> {
     interrupt::check()?;
     let rows = ENDINGS.map(|ending| format!("{base}.{ending}"));
-    run.skip(&rows.each_ref().map(String::as_str), &format!("{base}: {why:#}"));
+    run.skip(&rows, &format!("{base}: {why:#}"));
     Ok(())
 }
 

@@ -32,6 +32,7 @@ mod supervise;
 mod tables;
 mod testbed;
 mod tunnels;
+mod turns;
 pub mod usb;
 mod wire;
 

@@ -157,6 +157,18 @@ impl Run {
         rows.iter().any(|row| self.wants(row.as_ref()))
     }
 
+    /// True if one of these rows is wanted and a quick run has time for it; otherwise the first one and its like are
+    /// left out.
+    pub(super) fn is_due<R: AsRef<str>>(&mut self, rows: &[R]) -> bool {
+        if !self.wants_any(rows) {
+            return false;
+        }
+        if self.is_out_of_time() {
+            self.leave_out(format!("{} and its like: out of time", rows[0].as_ref()));
+        }
+        !self.is_out_of_time()
+    }
+
     /// Wants a row on which a wanted one depends.
     pub fn want(&mut self, row: &str) {
         if !self.wants(row) {
@@ -228,6 +240,25 @@ impl Run {
     pub fn skip<R: AsRef<str>>(&mut self, names: &[R], why: &str) {
         self.screen.line(format!("  {} {why}", self.screen.accent("skipped:")));
         names.iter().for_each(|name| self.missing(name.as_ref(), why));
+    }
+
+    /// The value of a result; without one, rows are skipped for that reason.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub(super) fn or_skip<T, R: AsRef<str>>(
+        &mut self,
+        rows: &[R],
+        result: anyhow::Result<T>,
+    ) -> anyhow::Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(reason) => {
+                polder_testbed::interrupt::check()?;
+                self.skip(rows, &format!("{reason:#}"));
+                Ok(None)
+            }
+        }
     }
 
     /// Adds a remark to a row that has been filled.

@@ -93,19 +93,11 @@ struct Site {
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
-    if run.wants_any(&[LEAKED, LONGEST]) {
-        if run.is_out_of_time() {
-            run.leave_out(LEAKED);
-        } else {
-            after_changes(run, books)?;
-        }
+    if run.is_due(&[LEAKED, LONGEST]) {
+        after_changes(run, books)?;
     }
-    if run.wants(STOPPED) {
-        if run.is_out_of_time() {
-            run.leave_out(STOPPED);
-        } else {
-            stopped(run, books)?;
-        }
+    if run.is_due(&[STOPPED]) {
+        stopped(run, books)?;
     }
     Ok(())
 }

@@ -41,21 +41,12 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
-    if !run.wants_any(&ROWS) {
-        return Ok(());
-    }
-    if run.is_out_of_time() {
-        run.leave_out("a hundred thousand connections");
+    if !run.is_due(&ROWS) {
         return Ok(());
     }
     run.says("a hundred thousand connections are made");
-    let router = match Router::lay(Forwarder::Polder, Rules::Three, Wires::Frames, TABLES) {
-        Ok(router) => router,
-        Err(error) => {
-            run.skip(&ROWS, &format!("{error:#}"));
-            return Ok(());
-        }
-    };
+    let router = Router::lay(Forwarder::Polder, Rules::Three, Wires::Frames, TABLES);
+    let Some(router) = run.or_skip(&ROWS, router)? else { return Ok(()) };
     router.set("net/netfilter/nf_conntrack_udp_timeout_stream", TIMEOUT)?;
     let mut first = Connections::open(&router, talk(EACH, SERVER.1))?;
     let mut second = Connections::open(&router, talk(EACH, SECOND_SERVER))?;

@@ -47,7 +47,7 @@ fn rows(technique: &str) -> [String; 2] {
 
 /// True if a technique's rows are wanted and there is time; notes rows that are left out.
 fn is_due(run: &mut Run, technique: &str) -> bool {
-    let wanted = run.wants_any(&rows(technique).each_ref().map(String::as_str));
+    let wanted = run.wants_any(&rows(technique));
     if wanted && run.is_out_of_time() {
         run.leave_out(format!("{technique}, on and off"));
         return false;

@@ -2,12 +2,12 @@
 
 mod routes;
 
+use super::turns::in_turn;
 use super::{Run, Scenario};
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{End, Namespace, Topology};
 use std::fs;
@@ -53,16 +53,19 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 /// A gateway with a bridge.
 fn bridge(run: &mut Run, topology: &mut Topology) -> anyhow::Result<()> {
     let net = Net::lay(topology)?;
-    let rounds = run.quick_or(5, 15);
-    let (mut first, mut resident) = (Samples::default(), Samples::default());
-    for round in 0..rounds {
-        run.says(&format!("start {} of {rounds}", round + 1));
-        let (took, gateway) = net.first_packet(topology, "")?;
-        first.push(took.as_secs_f64() * 1e3);
-        resident.push(net.memory(gateway)?);
-    }
-    run.record(FIRST_PACKET, &first);
-    run.record(RESIDENT, &resident);
+    let sheet = in_turn(
+        run,
+        run.quick_or(5, 15),
+        [&net],
+        |_| "start".to_owned(),
+        |net, sheet| {
+            let (took, gateway) = net.first_packet(topology, "")?;
+            sheet.push(FIRST_PACKET, took.as_secs_f64() * 1e3);
+            sheet.push(RESIDENT, net.memory(gateway)?);
+            Ok(())
+        },
+    )?;
+    sheet.record(run);
     run.says("with little memory");
     let (_, gateway) = net.first_packet(topology, "memory_mib = 4")?;
     run.record_one(RESIDENT_SMALL, net.memory(gateway)?);
