@@ -71,7 +71,8 @@ pub(super) fn parts(promises: &'static [Promise]) -> anyhow::Result<Vec<Part>> {
     for Promise { name, cell, .. } in promises.iter().filter(|promise| !promise.cell.is_empty()) {
         let of_rate = cell.strip_prefix("rate of ");
         let words = of_rate.unwrap_or(cell).split(' ').collect::<Vec<_>>();
-        let [contender, task, bytes, flows] = *words else { bail!("{name}: `{cell}` is no cell") };
+        let [contender, case, flows] = *words else { bail!("{name}: `{cell}` is no cell") };
+        let (task, bytes) = case.split_once('_').with_context(|| format!("{name}: `{case}` is no case"))?;
         let contender = Contender::named(contender).with_context(|| format!("{name}: no such contender"))?;
         let (task, frame_bytes, flows) = (task_named(task)?, bytes.parse()?, flows.parse()?);
         let at = parts.iter().position(|part| part.takes(task, (frame_bytes, flows))).unwrap_or(parts.len());
@@ -436,5 +437,31 @@ impl Ready {
         if let Some(row) = entry.rate {
             run.record(row, &rates);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::ALL;
+
+    /// Every cell of a table is measured, each once.
+    #[test]
+    fn reads_the_cells_of_all_tables() {
+        let mut seen = 0;
+        for scenario in ALL {
+            let promises = scenario.promises();
+            let cells =
+                promises.iter().filter(|promise| !promise.cell.is_empty()).map(|promise| promise.name);
+            let parts = parts(promises).unwrap();
+            let mut rows =
+                parts.iter().flat_map(|part| &part.entries).flat_map(Entry::rows).collect::<Vec<_>>();
+            let mut cells = cells.collect::<Vec<_>>();
+            rows.sort_unstable();
+            cells.sort_unstable();
+            assert_eq!(rows, cells, "{}", scenario.name);
+            seen += rows.len();
+        }
+        assert!(seen > 50, "only {seen} cells");
     }
 }

@@ -20,8 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if let Err(reason) = differential::available() {
-        run.skip(&[PACKETS, UNEXPLAINED, EXPLAINED, CAUGHT, ALL_MUTANTS], &format!("{reason:#}"));
+    if run.or_skip(&run.rows(""), differential::available())?.is_none() {
         return Ok(());
     }
     run.place("both routers", "any", "not pinned");

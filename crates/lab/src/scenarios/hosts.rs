@@ -31,8 +31,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if let Err(reason) = hosts::available() {
-        run.skip(&run.rows(""), &format!("{reason:#}"));
+    if run.or_skip(&run.rows(""), hosts::available())?.is_none() {
         return Ok(());
     }
     run.place("gateway and services", "any", "not pinned");

@@ -7,8 +7,8 @@
 //! A goal is a number, another row (`= order.restore_ns.librte`), or a multiple of one (`0.5 × .kernel`).
 //! A row that begins with a dot takes the place of as many last words of the name as it has.
 //!
-//! A fifth field has a row measured by the runner of [`comparison`](super::comparison): `polder encap 64 100` is the
-//! cost of Polder's packets into a tunnel, of 64 bytes and 100 flows, and `rate of polder encap 64 100` the rate at which
+//! A fifth field has a row measured by the runner of [`comparison`](super::comparison): `polder encap_64 100` is the
+//! cost of Polder's packets into a tunnel, of 64 bytes and 100 flows, and `rate of polder encap_64 100` the rate at which
 //! that was measured. `{1}` in it is the word that the name took from its first braces.
 //! Lines that begin with `#` are remarks.
 

@@ -23,8 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if let Err(reason) = selftests::available() {
-        run.skip(&run.rows(""), &format!("{reason:#}"));
+    if run.or_skip(&run.rows(""), selftests::available())?.is_none() {
         return Ok(());
     }
     let program = std::env::current_exe().context("cannot find this program's own file")?;

@@ -77,6 +77,19 @@ pub(super) fn in_turn<T>(
     Ok(sheet)
 }
 
+/// The same for one contender, which is called `what`.
+///
+/// # Errors
+/// As [`in_turn`].
+pub(super) fn rounds(
+    run: &Run,
+    rounds: usize,
+    what: &str,
+    mut turn: impl FnMut(&mut Sheet) -> anyhow::Result<()>,
+) -> anyhow::Result<Sheet> {
+    in_turn(run, rounds, [()], |()| what.to_owned(), |(), sheet| turn(sheet))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,12 +51,9 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, 500), (20, 1000));
     let plan = Plan::steady(RATE, Duration::from_millis(time));
     run.place("polder", machine::cores() - 1, "worker, and the NAPI thread of its input, pinned");
-    let mut testbed = match Testbed::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100)) {
-        Ok(testbed) => testbed,
-        Err(error) => {
-            run.skip(&[LOST, LOST_WITHOUT, LOST_WHEN_HELD], &format!("{error:#}"));
-            return Ok(());
-        }
+    let testbed = Testbed::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100));
+    let Some(mut testbed) = run.or_skip(&[LOST, LOST_WITHOUT, LOST_WHEN_HELD], testbed)? else {
+        return Ok(());
     };
     let (mut with, mut without) = (Sum::default(), Sum::default());
     for round in 1..=rounds {

@@ -69,8 +69,7 @@ fn histories(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
         return Ok(());
     }
-    if let Err(reason) = judge::available() {
-        run.skip(&[HISTORIES, DIFFERENT, CAUGHT], &format!("{reason:#}"));
+    if run.or_skip(&[HISTORIES, DIFFERENT, CAUGHT], judge::available())?.is_none() {
         return Ok(());
     }
     let report = judge::examine(run.quick_or(10, 50), 1, &|what| run.says(what))?;

@@ -8,7 +8,6 @@ use super::way::Way;
 use anyhow::Context as _;
 use polder_judges::e1000::{self, Pair};
 use polder_testbed::guest::Iommu;
-use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
@@ -42,30 +41,15 @@ struct Seen {
 /// Measures both forwarders; gives the number of packets that Polder could not account for, if it was measured.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
     let rows = WAYS.iter().flat_map(|(_, rows)| *rows).chain([UNACCOUNTED, WAKEUPS]).collect::<Vec<_>>();
-    if !run.wants_any(&rows) {
-        return Ok(None);
-    }
-    if let Err(reason) = e1000::guest_available() {
-        run.skip(&rows, &format!("{reason:#}"));
-        return Ok(None);
-    }
-    if run.is_out_of_time() {
-        run.leave_out("forwarding beside the kernel: out of time");
+    if !run.is_due(&rows) || run.or_skip(&rows, e1000::guest_available())?.is_none() {
         return Ok(None);
     }
     run.place("the guest", "any", "one emulated processor");
     run.place("generator and sink", "any", "TAPs in namespaces");
-    match rounds(run) {
-        Ok(seen) => {
-            record(run, &seen);
-            Ok(Some(seen.unaccounted))
-        }
-        Err(error) => {
-            interrupt::check()?;
-            run.skip(&rows, &format!("{error:#}"));
-            Ok(None)
-        }
-    }
+    let seen = rounds(run);
+    let Some(seen) = run.or_skip(&rows, seen)? else { return Ok(None) };
+    record(run, &seen);
+    Ok(Some(seen.unaccounted))
 }
 
 fn rounds(run: &Run) -> anyhow::Result<Seen> {

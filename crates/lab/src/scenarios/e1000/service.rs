@@ -6,7 +6,6 @@ use super::trial::Trial;
 use crate::report::Curve;
 use anyhow::Context as _;
 use polder_judges::e1000::{self, Driver, Served};
-use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::asks::Asks;
 use polder_testbed::topology::Topology;
@@ -54,23 +53,10 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
     let mut unaccounted = None;
     for (name, asks) in ASKS {
         let rows = COLUMNS.iter().flat_map(|(column, _)| names(name, column)).collect::<Vec<_>>();
-        let rows = rows.iter().map(String::as_str).collect::<Vec<_>>();
-        if !rows.iter().any(|row| run.wants(row)) {
-            continue;
-        }
-        let available = e1000::guest_available();
-        if let Err(reason) = &available {
-            run.skip(&rows, &format!("{reason:#}"));
-        } else if run.is_out_of_time() {
-            run.leave_out(format!("{name} in a guest: out of time"));
-        } else {
-            match requests(run, (name, asks)) {
-                Ok(count) => unaccounted = Some(unaccounted.unwrap_or(0) + count),
-                Err(error) => {
-                    interrupt::check()?;
-                    run.skip(&rows, &format!("{error:#}"));
-                }
-            }
+        if run.is_due(&rows) && run.or_skip(&rows, e1000::guest_available())?.is_some() {
+            let count = requests(run, (name, asks));
+            unaccounted =
+                run.or_skip(&rows, count)?.map(|count| unaccounted.unwrap_or(0) + count).or(unaccounted);
         }
     }
     Ok(unaccounted)

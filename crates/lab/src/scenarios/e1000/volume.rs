@@ -17,8 +17,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&ROWS) {
         return Ok(());
     }
-    if let Err(reason) = e1000::available() {
-        run.skip(&ROWS, &format!("{reason:#}"));
+    if run.or_skip(&ROWS, e1000::available())?.is_none() {
         return Ok(());
     }
     if run.wants(LOST) {

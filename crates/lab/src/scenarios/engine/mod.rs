@@ -12,6 +12,7 @@ pub(crate) mod scatter;
 
 mod stages;
 
+use super::turns::rounds;
 use super::{Run, Scenario};
 use anyhow::ensure;
 use harness::{Harness, Path};
@@ -158,31 +159,26 @@ fn cost(run: &Run, harness: Harness, what: &str, faults: &mut Faults) -> anyhow:
 }
 
 fn compare_macswap(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 400), (10, 1000));
+    let (count, time) = run.quick_or((3, 400), (10, 1000));
     let time = Duration::from_millis(time);
     run.says("macswap");
     if let Err(why) = Testpmd::available() {
-        let samples = (0..rounds).map(|_| macswap::run(core, time)).collect::<anyhow::Result<Samples>>()?;
+        let samples = (0..count).map(|_| macswap::run(core, time)).collect::<anyhow::Result<Samples>>()?;
         run.record(MACSWAP, &samples);
         run.skip(&[TESTPMD, RATIO], &why.to_string());
         return Ok(());
     }
     run.place("testpmd", core, "its forwarding thread, pinned");
     let mut testpmd = Testpmd::between_null_ports(Mode::MacSwap, core)?;
-    let (mut ours, mut theirs, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
-    for _ in 0..rounds {
+    let sheet = rounds(run, count, "macswap", |sheet| {
         let (own, other) = (macswap::run(core, time)?, testpmd.forward_for(time)?.nanos_per_packet());
-        ours.push(own);
-        theirs.push(other);
-        ratios.push(other / own);
-    }
-    run.record(MACSWAP, &ours);
-    run.record(TESTPMD, &theirs);
-    run.record(RATIO, &ratios);
-    let rate = |samples: &Samples| samples.median().map_or(0.0, |nanos| 1e3 / nanos);
-    run.remark(
-        RATIO,
-        format!("{:.0} to {:.0} Mpps on one core, pairs of runs in turn", rate(&ours), rate(&theirs)),
-    );
+        sheet.push(MACSWAP, own);
+        sheet.push(TESTPMD, other);
+        sheet.push(RATIO, other / own);
+        Ok(())
+    })?;
+    sheet.record(run);
+    let [own, other] = [MACSWAP, TESTPMD].map(|row| 1e3 / sheet.median(row));
+    run.remark(RATIO, format!("{own:.0} to {other:.0} Mpps on one core, pairs of runs in turn"));
     Ok(())
 }

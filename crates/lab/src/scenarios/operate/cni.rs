@@ -12,8 +12,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&[FAILED, MISSED]) {
         return Ok(());
     }
-    if let Err(reason) = cni::available() {
-        run.skip(&[FAILED, MISSED], &format!("{reason:#}"));
+    if run.or_skip(&[FAILED, MISSED], cni::available())?.is_none() {
         return Ok(());
     }
     let program = program()?;

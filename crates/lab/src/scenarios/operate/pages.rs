@@ -11,8 +11,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&[COMMANDS, FAILED]) {
         return Ok(());
     }
-    if let Err(reason) = pages::available() {
-        run.skip(&[COMMANDS, FAILED], &format!("{reason:#}"));
+    if run.or_skip(&[COMMANDS, FAILED], pages::available())?.is_none() {
         return Ok(());
     }
     run.says("pages by task");

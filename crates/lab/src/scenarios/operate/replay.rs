@@ -19,8 +19,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&rows) {
         return Ok(());
     }
-    if let Err(reason) = replay::available() {
-        run.skip(&rows, &format!("{reason:#}"));
+    if run.or_skip(&rows, replay::available())?.is_none() {
         return Ok(());
     }
     let verdict = replay::examine(run.quick_or(4, 1), &|what| run.says(what))?;

@@ -10,6 +10,7 @@ mod restoring;
 pub(super) mod work;
 mod workers;
 
+use super::turns::rounds;
 use super::{Run, Scenario};
 use harness::{Harness, Left, Plan, Reading};
 use polder_testbed::machine;
@@ -67,40 +68,37 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// Two workers against one, at each cost.
 fn speedups(run: &mut Run, link: f64, cores: [usize; 2]) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
+    let (count, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let mut curve = Vec::new();
     for cost in COSTS {
-        run.says(&format!("one flow, {cost} ns of work a packet"));
         let links = work::links(cost, link);
-        let (mut ratios, mut booked, mut rates) = (Samples::default(), Samples::default(), [0.0; 2]);
-        let (mut bound, mut helped, mut each) = (Samples::default(), Samples::default(), Samples::default());
-        for _ in 0..rounds {
-            bound.push(work::side_by_side(cores, time / 5)?);
+        let row = format!("order.speedup.cost_{cost}ns");
+        let mut rates = [0.0; 2];
+        let sheet = rounds(run, count, &format!("one flow, {cost} ns of work a packet"), |sheet| {
+            sheet.push("bound", work::side_by_side(cores, time / 5)?);
             let one = throughput(&Plan::one_flow(1, links), time)?;
             let (two, left) = shared(&Plan::one_flow(2, links), time)?;
-            helped.push(100.0 * ratio(left.helped, left.tickets));
-            each.push(ratio(left.sent.iter().sum(), left.tickets));
+            sheet.push("helped", 100.0 * ratio(left.helped, left.tickets));
+            sheet.push("each", ratio(left.sent.iter().sum(), left.tickets));
             rates = [rate(&one), rate(&two)];
-            ratios.push(rate(&two) / rate(&one));
-            booked.push(by_the_books(&two) / by_the_books(&one));
-        }
-        let row = format!("order.speedup.cost_{cost}ns");
-        run.record(&row, &ratios);
-        let books = booked.median().unwrap_or(0.0);
+            sheet.push(&row, rate(&two) / rate(&one));
+            sheet.push("booked", by_the_books(&two) / by_the_books(&one));
+            Ok(())
+        })?;
+        sheet.record(run);
+        let [books, helped, each, bound] =
+            ["booked", "helped", "each", "bound"].map(|what| sheet.median(what));
         run.remark(
             &row,
             format!(
                 "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker; worker 1 did \
-                 {:.0} % of the work_batches, of {:.0} packets each; two threads with nothing in common did {:.2} × of one's \
-                 work",
+                 {helped:.0} % of the work_batches, of {each:.0} packets each; two threads with nothing in common did \
+                 {bound:.2} × of one's work",
                 rates[0] / 1e6,
                 rates[1] / 1e6,
-                helped.median().unwrap_or(0.0),
-                each.median().unwrap_or(0.0),
-                bound.median().unwrap_or(0.0)
             ),
         );
-        curve.push((f64::from(cost), ratios.median().unwrap_or(0.0)));
+        curve.push((f64::from(cost), sheet.median(&row)));
     }
     match break_even(&curve) {
         Some(cost) => run.record_one(BREAK_EVEN, cost),

@@ -5,6 +5,7 @@ use crate::scenarios::lan78xx::cost;
 use crate::scenarios::lan78xx::frames::Protocol;
 use crate::scenarios::lan78xx::harness::{Outcome, Port, Setting, Way, run_on};
 use crate::scenarios::testbed::cores;
+use crate::scenarios::turns::rounds;
 use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::cdc::model::{Device, Options as Model};
@@ -13,7 +14,6 @@ use polder_devices::usb::local::Local;
 use polder_devices::usb::{Techniques, Transport, identify};
 use polder_judges::usb::Bus;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -27,36 +27,31 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         return Ok(());
     }
     let urb = cost::of_a_urb()?;
-    let (rounds, time) = run.quick_or((2, 200), (10, 1000));
+    let (count, time) = run.quick_or((2, 200), (10, 1000));
     let time = Duration::from_millis(time);
-    let (mut fill, mut ratio, mut costs) = (Samples::new(), Samples::new(), [Samples::new(), Samples::new()]);
-    for round in 1..=rounds {
-        run.says(&format!("frames through NCM, packed and not, round {round} of {rounds}"));
+    run.place("the driver's thread", cores().0, "pinned");
+    run.place("the model and its bus", cores().1, "pinned, never sleeps");
+    let sheet = rounds(run, count, "frames through NCM, packed and not", |sheet| {
         let mut of_round = [0.0; 2];
         for (index, pending_queue) in [false, true].into_iter().enumerate() {
             interrupt::check()?;
             let techniques = Techniques { pending_queue, ..Techniques::ON };
             let outcome = send(&Options { techniques, ..Options::default() }, urb, time)?;
             of_round[index] = outcome.cpu.as_secs_f64() * 1e9 / outcome.packets.max(1.0);
-            costs[index].push(of_round[index]);
+            sheet.push(NANOS[index], of_round[index]);
             if pending_queue {
-                fill.push(outcome.fill_percent.context("nothing was sent")?);
+                sheet.push(FILL, outcome.fill_percent.context("nothing was sent")?);
             }
         }
-        ratio.push(of_round[1] / of_round[0]);
-    }
-    run.place("the driver's thread", cores().0, "pinned");
-    run.place("the model and its bus", cores().1, "pinned, never sleeps");
-    run.record(FILL, &fill);
-    run.record(RATIO, &ratio);
+        sheet.push(RATIO, of_round[1] / of_round[0]);
+        Ok(())
+    })?;
+    sheet.record(run);
     let text = format!(
         "UDP of full frames to a function in memory behind a bus of 40 MB/s; a URB costs {} ns, as measured at a USB/IP socket",
         urb.0
     );
     run.remark(RATIO, text);
-    for (row, samples) in NANOS.iter().zip(&costs) {
-        run.record(row, samples);
-    }
     Ok(())
 }
 

@@ -113,17 +113,12 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         [(hook, hook.fence, None, whole), (hook, hook.no_fence, Some(Check::Fence), control)]
     });
     for (hook, row, lacking, effort) in rows {
-        if !run.wants(row) {
-            continue;
-        }
-        if run.is_out_of_time() {
-            run.leave_out(row);
+        if !run.is_due(&[row]) {
             continue;
         }
         run.says(row);
-        match Stand::lay(hook.mode, lacking) {
-            Ok(stand) => unaccounted += stand.fill(run, row, effort)?,
-            Err(error) => run.skip(&[row], &format!("{error:#}")),
+        if let Some(stand) = run.or_skip(&[row], Stand::lay(hook.mode, lacking))? {
+            unaccounted += stand.fill(run, row, effort)?;
         }
     }
     Ok(unaccounted)

@@ -95,9 +95,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         if !run.wants_any(&rows) {
             continue;
         }
-        match Stand::lay(mode) {
-            Ok(stand) => unaccounted += stand.measure(run, mode)?,
-            Err(error) => run.skip(&rows, &format!("{error:#}")),
+        if let Some(stand) = run.or_skip(&rows, Stand::lay(mode))? {
+            unaccounted += stand.measure(run, mode)?;
         }
     }
     Ok(unaccounted)
