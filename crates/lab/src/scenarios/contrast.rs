@@ -81,6 +81,25 @@ pub(super) fn contrast(
     contrast_all(run, &format!("tables.{technique}"), on, off, remarks)
 }
 
+/// The same for a technique's two sides, if both could be set up.
+///
+/// # Errors
+/// As [`contrast`].
+pub(super) fn between<T>(
+    run: &mut Run,
+    technique: &str,
+    sides: [anyhow::Result<T>; 2],
+    measure: impl Fn(&mut T) -> anyhow::Result<f64>,
+    remarks: [&str; 2],
+) -> anyhow::Result<()> {
+    match sides {
+        [Ok(mut on), Ok(mut off)] => {
+            contrast(run, technique, || measure(&mut on), || measure(&mut off), remarks)
+        }
+        [Err(error), _] | [_, Err(error)] => skip(run, technique, &error),
+    }
+}
+
 /// The same for rows that begin with `base`.
 ///
 /// # Errors

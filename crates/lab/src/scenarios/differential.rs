@@ -30,10 +30,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         PACKETS,
         format!("{} cases, in {:.0} s", verdict.cases, verdict.faults.duration().as_secs_f64()),
     );
-    run.record_one(UNEXPLAINED, count(verdict.unexplained.len()));
-    if !verdict.unexplained.is_empty() {
-        run.remark(UNEXPLAINED, verdict.unexplained.join("; "));
-    }
+    run.record_all(UNEXPLAINED, &verdict.unexplained);
     run.record_one(EXPLAINED, count(verdict.explained_cases()));
     run.remark(EXPLAINED, explained(&verdict));
     record_faults(run, CAUGHT, std::slice::from_ref(&verdict.faults));

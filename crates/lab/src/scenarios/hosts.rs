@@ -2,6 +2,7 @@
 
 mod kernel;
 
+use super::judges::count;
 use super::{Run, Scenario};
 use polder_judges::hosts::{self, Comparison, Mode, Runs, Selection};
 use std::time::Duration;
@@ -82,10 +83,7 @@ fn record(run: &mut Run, seen: &Comparison, recipe: &str) {
     run.remark(probes, format!("{took:.0} s{}", refused.unwrap_or_default()));
     let own = seen.broken.iter().filter(|(name, _)| of(name));
     let own = own.map(|(name, runs)| (name.clone(), runs.clone())).collect::<Runs>();
-    run.record_one(broken, count(own.len()));
-    if !own.is_empty() {
-        run.remark(broken, told(&own));
-    }
+    run.record_all(broken, &told(&own));
 }
 
 fn record_totals(run: &mut Run, seen: &Comparison) {
@@ -94,14 +92,10 @@ fn record_totals(run: &mut Run, seen: &Comparison) {
     for (row, probes) in
         [(BROKEN, &seen.broken), (SAID, &seen.said), (ALARMS, &seen.false_alarms), (VOID, &seen.void)]
     {
-        run.record_one(row, count(probes.len()));
-        if !probes.is_empty() {
-            run.remark(row, told(probes));
-        }
+        run.record_all(row, &told(probes));
     }
     let verdict = &seen.verdict;
-    run.record_one(CAUGHT, count(verdict.caught.len()));
-    run.remark(CAUGHT, verdict.caught.join("; "));
+    run.record_all(CAUGHT, &verdict.caught);
     run.record_one(ALL_MUTANTS, count(verdict.caught.len() + verdict.missed.len()));
     if !verdict.missed.is_empty() {
         run.remark(ALL_MUTANTS, verdict.missed.join("; "));
@@ -109,13 +103,8 @@ fn record_totals(run: &mut Run, seen: &Comparison) {
 }
 
 /// Probes with their runs, for people.
-fn told(probes: &Runs) -> String {
-    let rows = probes.iter().map(|(name, runs)| format!("{name} ({})", runs.join(", ")));
-    rows.collect::<Vec<_>>().join("; ")
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
+fn told(probes: &Runs) -> Vec<String> {
+    probes.iter().map(|(name, runs)| format!("{name} ({})", runs.join(", "))).collect()
 }
 
 #[cfg(test)]

@@ -156,11 +156,7 @@ impl Judge {
 
     /// Verdict of the examination; `None` if nobody wants it or it cannot run, when `skipped` rows are missing.
     pub(super) fn verdict(&self, run: &mut Run, skipped: &[&str]) -> anyhow::Result<Option<Verdict>> {
-        if !run.wants_any(&self.rows) {
-            return Ok(None);
-        }
-        if let Err(reason) = (self.available)() {
-            run.skip(skipped, &format!("{reason:#}"));
+        if !run.wants_any(&self.rows) || run.or_skip(skipped, (self.available)())?.is_none() {
             return Ok(None);
         }
         let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -175,10 +171,7 @@ impl Judge {
 pub(super) fn record(run: &mut Run, passed: &str, failed: &str, verdict: &Verdict) {
     run.record_one(passed, count(verdict.passed.len()));
     run.remark(passed, circumstances(verdict));
-    run.record_one(failed, count(verdict.failed.len()));
-    if !verdict.failed.is_empty() {
-        run.remark(failed, verdict.failed.join("; "));
-    }
+    run.record_all(failed, &verdict.failed);
 }
 
 /// Records the number of faults that were found.
@@ -186,8 +179,7 @@ pub(super) fn record_faults(run: &mut Run, row: &str, verdicts: &[Verdict]) {
     let all =
         |list: fn(&Verdict) -> &Vec<String>| verdicts.iter().flat_map(list).cloned().collect::<Vec<_>>();
     let (caught, missed) = (all(|verdict| &verdict.caught), all(|verdict| &verdict.missed));
-    run.record_one(row, count(caught.len()));
-    run.remark(row, caught.join("; "));
+    run.record_all(row, &caught);
     if !missed.is_empty() {
         run.remark(row, format!("not found out: {}", missed.join(", ")));
     }

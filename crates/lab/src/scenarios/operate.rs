@@ -78,21 +78,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// The package, and two builds for release, where there is a source tree and time.
 fn packaged(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[LINTIAN, DEAD_LINKS, REPRODUCIBLE]) {
+    let rows = [LINTIAN, DEAD_LINKS, REPRODUCIBLE];
+    if !run.wants_any(&rows) {
         return Ok(());
     }
-    let rows = [LINTIAN, DEAD_LINKS, REPRODUCIBLE];
     let Some(tree) = run.or_skip(&rows, Tree::here())? else { return Ok(()) };
     run.says("the package is built and looked at");
-    match tree.lintian_errors() {
-        Ok(errors) => {
-            run.record_one(LINTIAN, errors as f64);
-            run.remark(
-                LINTIAN,
-                "of the program that was measured; a package that is wrong on purpose has some",
-            );
-        }
-        Err(reason) => run.skip(&[LINTIAN], &format!("{reason:#}")),
+    if let Some(errors) = run.or_skip(&[LINTIAN], tree.lintian_errors())? {
+        run.record_one(LINTIAN, errors as f64);
+        run.remark(LINTIAN, "of the program that was measured; a package that is wrong on purpose has some");
     }
     let [dead, links] = tree.links()?;
     run.record_one(DEAD_LINKS, dead as f64);

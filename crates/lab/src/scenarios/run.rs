@@ -231,6 +231,14 @@ impl Run {
         self.record_one(name, count as f64);
     }
 
+    /// Fills a row with the number of these things, which its remark names.
+    pub(super) fn record_all(&mut self, name: &str, things: &[String]) {
+        self.record_count(name, things.len() as u64);
+        if !things.is_empty() {
+            self.remark(name, things.join("; "));
+        }
+    }
+
     /// Says why a row has no value.
     pub fn missing(&mut self, name: &str, reason: impl Into<String>) {
         self.fill(name, None, None, 0, Some(reason.into()));
@@ -259,6 +267,18 @@ impl Run {
                 Ok(None)
             }
         }
+    }
+
+    /// True if one of these rows is wanted and what they need is there; otherwise they are skipped for its reason.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub(super) fn is_possible<T, R: AsRef<str>>(
+        &mut self,
+        rows: &[R],
+        available: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<bool> {
+        Ok(self.wants_any(rows) && self.or_skip(rows, available())?.is_some())
     }
 
     /// Adds a remark to a row that has been filled.

@@ -3,10 +3,10 @@
 use super::frames::{Bed, Connections, talk};
 use super::router::{Forwarder, Router, Rules, Wires};
 use super::{Books, Run};
+use crate::scenarios::turns;
 use anyhow::Context as _;
 use polder_testbed::clock;
 use polder_testbed::command;
-use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::process_time;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::SERVER;
@@ -122,19 +122,17 @@ impl Many {
         let lay = |forwarder, flows| Bed::lay(forwarder, Rules::Three, flows);
         let (mut alone, mut few) = (lay(Forwarder::Nothing, FEW)?, lay(Forwarder::Polder, FEW)?);
         let (mut many_there, mut few_there) = (lay(Forwarder::Kernel, EACH)?, lay(Forwarder::Kernel, FEW)?);
-        let mut ratios = [Samples::new(), Samples::new()];
-        for round in 1..=rounds {
-            run.says(&format!("{COST}, round {round} of {rounds}"));
+        let sheet = turns::rounds(run, rounds, COST, |sheet| {
             let sender = alone.cost(time)?;
             let beds = [[&mut self.bed, &mut few], [&mut many_there, &mut few_there]];
-            for (beds, ratios) in beds.into_iter().zip(&mut ratios) {
+            for (beds, row) in beds.into_iter().zip([COST, COST_THERE]) {
                 let [many, few] = beds.map(|bed| bed.cost(time).map(|cost| cost.beyond(&sender)));
-                ratios.push(many? / few?);
+                sheet.push(row, many? / few?);
             }
-            interrupt::check()?;
-        }
-        for (row, ratios) in [COST, COST_THERE].into_iter().zip(&ratios) {
-            run.record(row, ratios);
+            Ok(())
+        })?;
+        sheet.record(run);
+        for row in [COST, COST_THERE] {
             run.remark(row, format!("packets of {EACH} connections in turn, of {FEW} in turn"));
         }
         few.router.stop().map(drop)

@@ -17,6 +17,7 @@ mod router;
 mod stream;
 mod tcp;
 
+use super::judges::count;
 use super::{Run, Scenario};
 use polder_judges::{Verdict, connections as judge};
 
@@ -66,19 +67,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// Fills the rows of histories at random, which a judge compares with the kernel alone.
 fn histories(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
-        return Ok(());
-    }
-    if run.or_skip(&[HISTORIES, DIFFERENT, CAUGHT], judge::available())?.is_none() {
+    if !run.is_possible(&[HISTORIES, DIFFERENT, CAUGHT], judge::available)? {
         return Ok(());
     }
     let report = judge::examine(run.quick_or(10, 50), 1, &|what| run.says(what))?;
     run.record_one(HISTORIES, count(report.histories));
     run.remark(HISTORIES, format!("{:.0} % of the packets carried", report.share() * 100.0));
-    run.record_one(DIFFERENT, count(report.different.len()));
-    if !report.different.is_empty() {
-        run.remark(DIFFERENT, report.different.join("; "));
-    }
+    run.record_all(DIFFERENT, &report.different);
     let verdict = judge::examine_mutants(&|what| run.says(what))?;
     run.record_one(CAUGHT, count(verdict.caught.len()));
     run.remark(CAUGHT, told(&verdict));
@@ -100,8 +95,3 @@ fn told(verdict: &Verdict) -> String {
 
 /// Characters of a failure in a remark.
 const MOST_OF_A_FAILURE: usize = 200;
-
-/// A count as a row has it.
-fn count(number: usize) -> f64 {
-    super::judges::count(number)
-}

@@ -6,8 +6,8 @@ pub(super) mod switched;
 mod together;
 
 use super::comparison::{self, Effort};
+use super::turns::in_turn;
 use super::{Run, Scenario};
-use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 /// The scenario.
@@ -31,9 +31,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         if part.flows == FLOWS {
             effort.found.clear();
         }
-        if part.is_wanted(run) && run.is_out_of_time() {
-            run.leave_out(format!("{:?}, {} bytes, flows: {}", part.task, part.frame_bytes, part.flows));
-        } else if part.is_wanted(run) {
+        if part.is_due(run) {
             comparison::hold_within(run, &part, &mut effort)?;
         }
     }
@@ -45,22 +43,26 @@ fn rows(technique: &str) -> [String; 2] {
     ["on", "off"].map(|side| format!("gateway.ablation.{technique}.{side}.pps"))
 }
 
-/// True if a technique's rows are wanted and there is time; notes rows that are left out.
-fn is_due(run: &mut Run, technique: &str) -> bool {
-    let wanted = run.wants_any(&rows(technique));
-    if wanted && run.is_out_of_time() {
-        run.leave_out(format!("{technique}, on and off"));
-        return false;
-    }
-    wanted
+/// Fills the rows of a technique, whose sides take turns.
+fn compare<T>(
+    run: &mut Run,
+    technique: &str,
+    sides: &[T; 2],
+    rate: impl Fn(&T) -> anyhow::Result<f64>,
+) -> anyhow::Result<()> {
+    let mut sides = rows(technique).into_iter().zip(sides).collect::<Vec<_>>();
+    let name = |(row, _): &(String, &T)| row.clone();
+    let sheet = in_turn(run, effort(run).0, &mut sides, name, |(row, side), sheet| {
+        sheet.push(row.as_str(), rate(side)?);
+        Ok(())
+    })?;
+    sheet.record(run);
+    Ok(())
 }
 
-/// Fills the rows of a technique; each remark says what its side is.
-fn record(run: &mut Run, technique: &str, rates: &[Samples; 2], remarks: [String; 2]) {
-    for ((row, rates), remark) in rows(technique).iter().zip(rates).zip(remarks) {
-        run.record(row, rates);
-        run.remark(row, remark);
-    }
+/// Says what a technique's sides are.
+fn remark(run: &mut Run, technique: &str, remarks: [String; 2]) {
+    rows(technique).iter().zip(remarks).for_each(|(row, remark)| run.remark(row, remark));
 }
 
 /// Rounds of a technique, and duration of each.

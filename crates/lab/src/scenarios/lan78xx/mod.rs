@@ -131,8 +131,7 @@ fn driver_rows(run: &Run) -> Vec<&'static str> {
 fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(|begin| run.rows(begin));
     let all = [&gateway[..], &rrul, &rows::FLENT, &rows::MERGING].concat();
-    if let Err(error) = output::available() {
-        run.skip(&all, &format!("{error:#}"));
+    if run.or_skip(&all, output::available())?.is_none() {
         return Ok(());
     }
     if run.wants_any(&all) {

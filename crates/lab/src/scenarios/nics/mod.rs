@@ -15,6 +15,7 @@ mod shuttle;
 pub use cells::{Above, Adapter, CARDS, Column, KERNELS};
 pub use forward::forward;
 
+use super::judges::count;
 use super::{Run, Scenario};
 use anyhow::Context as _;
 use bench::Bench;
@@ -184,10 +185,7 @@ fn record(run: &mut Run, [passed, failed, ratio]: &[String; 3], version: &str, v
         said += &format!("; not run: {}", verdict.not_run.join("; "));
     }
     run.remark(passed, said);
-    run.record_one(failed, count(verdict.failed.len()));
-    if !verdict.failed.is_empty() {
-        run.remark(failed, verdict.failed.join("; "));
-    }
+    run.record_all(failed, &verdict.failed);
     let mut ratios = Samples::new();
     verdict.rates.iter().for_each(|[ours, theirs]| ratios.push(ours / theirs));
     if ratios.count() == 0 {
@@ -222,22 +220,9 @@ fn totals(run: &mut Run, ran: &[(String, CellVerdict)], not_run: &[String]) {
     run.record_one(UNTAGGED, sum(|verdict| verdict.untagged));
     run.record_one(UNTAGGED_CONTROL, sum(|verdict| verdict.untagged_control));
     let said = |of: fn(&CellVerdict) -> &Vec<String>| {
-        let each = ran
-            .iter()
-            .flat_map(|(name, verdict)| of(verdict).iter().map(move |text| format!("{name}: {text}")));
-        each.collect::<Vec<_>>().join("; ")
+        let each = ran.iter().flat_map(|(name, verdict)| of(verdict).iter().map(move |text| (name, text)));
+        each.map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
     };
-    for (row, number, texts) in [
-        (FALSE_ALARMS, sum(|verdict| verdict.false_alarms.len()), said(|verdict| &verdict.false_alarms)),
-        (MISSED, sum(|verdict| verdict.missed.len()), said(|verdict| &verdict.missed)),
-    ] {
-        run.record_one(row, number);
-        if !texts.is_empty() {
-            run.remark(row, texts);
-        }
-    }
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
+    run.record_all(FALSE_ALARMS, &said(|verdict| &verdict.false_alarms));
+    run.record_all(MISSED, &said(|verdict| &verdict.missed));
 }

@@ -9,10 +9,7 @@ const MISSED: &str = "operate.cni.mutants_missed";
 
 /// Runs the checks, and the mutants that they have to find.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[FAILED, MISSED]) {
-        return Ok(());
-    }
-    if run.or_skip(&[FAILED, MISSED], cni::available())?.is_none() {
+    if !run.is_possible(&[FAILED, MISSED], cni::available)? {
         return Ok(());
     }
     let program = program()?;

@@ -8,10 +8,7 @@ const FAILED: &str = "operate.pages.commands_failed";
 
 /// Runs the pages, if one of the rows is wanted.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[COMMANDS, FAILED]) {
-        return Ok(());
-    }
-    if run.or_skip(&[COMMANDS, FAILED], pages::available())?.is_none() {
+    if !run.is_possible(&[COMMANDS, FAILED], pages::available)? {
         return Ok(());
     }
     run.says("pages by task");

@@ -16,10 +16,7 @@ const TOLD: usize = 5;
 /// Replays the captures, if one of the rows is wanted.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let rows = [CAPTURES, CHANGED, LOST, REORDERED, CAUGHT];
-    if !run.wants_any(&rows) {
-        return Ok(());
-    }
-    if run.or_skip(&rows, replay::available())?.is_none() {
+    if !run.is_possible(&rows, replay::available)? {
         return Ok(());
     }
     let verdict = replay::examine(run.quick_or(4, 1), &|what| run.says(what))?;

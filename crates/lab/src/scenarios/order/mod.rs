@@ -153,10 +153,8 @@ fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
     run.says("reordering alone");
     let ours = (0..rounds).map(|_| restoring::ours()).collect::<anyhow::Result<Samples>>()?;
     run.record(OURS, &ours);
-    match restoring::librte(rounds, core) {
-        Ok(theirs) => run.record(LIBRTE, &theirs),
-        Err(why) => run.skip(&[LIBRTE], &format!("{why:#}")),
-    }
+    let theirs = run.or_skip(&[LIBRTE], restoring::librte(rounds, core))?;
+    theirs.iter().for_each(|theirs| run.record(LIBRTE, theirs));
     Ok(())
 }
 

@@ -68,16 +68,9 @@ struct Sum {
 }
 
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[WAIT, LOST]) || run.is_out_of_time() {
-        return Ok(());
-    }
-    if !is_root() {
-        run.skip(&[WAIT, LOST], "namespaces are made by root");
-        return Ok(());
-    }
-    if let Err(error) = changes(run) {
-        interrupt::check()?;
-        run.skip(&[WAIT, LOST], &format!("{error:#}"));
+    if run.is_due(&[WAIT, LOST]) {
+        let changed = if is_root() { changes(run) } else { Err(anyhow!("namespaces are made by root")) };
+        run.or_skip(&[WAIT, LOST], changed)?;
     }
     Ok(())
 }
