@@ -78,9 +78,12 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
     let sheet = in_turn(run, run.quick_or(2, 10), &mut chains, name, |chain, sheet| chain.round(run, sheet))?;
     sheet.record(run);
     let mut unaccounted = 0;
-    for gateway in chains.into_iter().flat_map(|chain| chain.gateways) {
-        unaccounted += gateway.unaccounted()?.unsigned_abs();
-        gateway.stop()?;
+    // Namespaces and sockets go with the chain, after its gateways.
+    for chain in chains {
+        for gateway in chain.gateways {
+            unaccounted += gateway.unaccounted()?.unsigned_abs();
+            gateway.stop()?;
+        }
     }
     Ok(unaccounted)
 }
