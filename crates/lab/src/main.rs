@@ -463,7 +463,7 @@ fn list(screen: Screen) {
     for scenario in ALL {
         let root = if scenario.needs_root { " (root)" } else { "" };
         screen.line(format!("{} {}{root}", screen.bold(&format!("{:<8}", scenario.name)), scenario.about));
-        for promise in scenario.promises {
+        for promise in scenario.promises() {
             screen.line(format!("         {:<58} {}", promise.name, screen.dim(promise.unit)));
         }
     }

@@ -27,7 +27,7 @@ impl<'a> Choice<'a> {
     /// The choice among `reports`, for the rows that are promised today.
     pub fn of(reports: &'a [Published]) -> Self {
         let mut by_family = BTreeMap::<String, &Published>::new();
-        let promised = ALL.iter().flat_map(|scenario| scenario.promises);
+        let promised = ALL.iter().flat_map(Scenario::promises);
         for promise in promised {
             let measured = |published: &&Published| {
                 let row = published.report.row(promise.name);
@@ -53,7 +53,7 @@ impl<'a> Choice<'a> {
     /// Reports that count for a row of the scenario, newest first, each with these rows.
     pub fn of_scenario(&self, scenario: &Scenario) -> Vec<(&'a Published, Vec<&'a Row>)> {
         let mut parts = Vec::<(&Published, Vec<&Row>)>::new();
-        for (published, row) in scenario.promises.iter().filter_map(|promise| self.row(promise.name)) {
+        for (published, row) in scenario.promises().iter().filter_map(|promise| self.row(promise.name)) {
             match parts.iter_mut().find(|(known, _)| known.name == published.name) {
                 Some((_, rows)) => rows.push(row),
                 None => parts.push((published, vec![row])),

@@ -98,7 +98,7 @@ pub(super) fn in_readme(text: &str, choice: &Choice<'_>, notes: &Notes) -> Optio
 /// Goals held and missed over all scenarios, and the scenarios that miss most.
 fn conclusion(choice: &Choice<'_>) -> String {
     let of_scenario = |scenario: &Scenario| {
-        let rows = scenario.promises.iter().filter_map(|promise| choice.row(promise.name)?.1.met);
+        let rows = scenario.promises().iter().filter_map(|promise| choice.row(promise.name)?.1.met);
         let met = rows.collect::<Vec<_>>();
         (met.len(), met.iter().filter(|&&met| !met).count())
     };
@@ -213,7 +213,7 @@ fn peers(line: &Beside, published: &Published) -> String {
 /// A line for each cause, and for each row without one.
 fn missed(choice: &Choice<'_>, causes: &[Missed]) -> String {
     let promised =
-        ALL.iter().flat_map(|scenario| scenario.promises.iter().map(move |promise| (scenario, promise)));
+        ALL.iter().flat_map(|scenario| scenario.promises().iter().map(move |promise| (scenario, promise)));
     let rows = promised.filter_map(|(scenario, promise)| Some((scenario.name, choice.row(promise.name)?.1)));
     let rows = rows.filter(|(_, row)| row.met == Some(false)).collect::<Vec<_>>();
     let mut groups = Vec::<(&str, Option<&Missed>, Vec<&Row>)>::new();

@@ -24,7 +24,7 @@ pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: boo
     for (published, rows) in &parts {
         text.push_str(&part(published, rows));
     }
-    let missing = scenario.promises.iter().filter(|promise| choice.row(promise.name).is_none());
+    let missing = scenario.promises().iter().filter(|promise| choice.row(promise.name).is_none());
     let missing = missing.map(|promise| promise.name).collect::<Vec<_>>();
     if !missing.is_empty() {
         let names = sentences::names(scenario.name, &missing);

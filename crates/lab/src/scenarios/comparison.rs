@@ -13,12 +13,12 @@
 //! The kernel in softirq works on the sender's time. It gets packets as fast as the sender is done with
 //! the one before; its cost is what the sender spends more on a packet than when another core receives.
 
-use super::Run;
 use super::testbed::{Contender, Setup, Testbed, Trial, cores, generator_cost, nanos_per};
-use anyhow::ensure;
+use super::turns::{Sheet, in_turn};
+use super::{Promise, Run};
+use anyhow::{Context as _, bail, ensure};
 use polder_testbed::machine;
 use polder_testbed::meters::sequence::ratio;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::Task;
 use polder_testbed::peers::kernel::Napi;
 use polder_testbed::traffic::raw::Plan;
@@ -30,7 +30,7 @@ pub(super) const LOSS: f64 = 0.005;
 /// Slowest and fastest rate of the search, in packets a second.
 const RATES: (f64, f64) = (20_000.0, 4_000_000.0);
 /// Percent of the time that the device's core may do other work without a remark.
-const FOREIGN: f64 = 5.0;
+const DISTURBED: f64 = 5.0;
 /// Maximum number of attempts at a trial that other threads disturb.
 const ATTEMPTS: usize = 3;
 /// Part of the packets that a trial that counts may lose before it is made again.
@@ -52,20 +52,87 @@ pub(super) struct Entry {
     pub(super) rate: Option<&'static str>,
 }
 
+/// Entries that are measured together, in turn: of one kind of task and one load.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) task: Task,
+    /// Length of the frame inside, FCS included.
+    pub(super) frame_bytes: usize,
+    pub(super) flows: u32,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// The parts of a table, in its order.
+///
+/// # Errors
+/// When a cell of the table names no contender, task or load.
+pub(super) fn parts(promises: &'static [Promise]) -> anyhow::Result<Vec<Part>> {
+    let mut parts = Vec::<Part>::new();
+    for Promise { name, cell, .. } in promises.iter().filter(|promise| !promise.cell.is_empty()) {
+        let of_rate = cell.strip_prefix("rate of ");
+        let words = of_rate.unwrap_or(cell).split(' ').collect::<Vec<_>>();
+        let [contender, case, flows] = *words else { bail!("{name}: `{cell}` is no cell") };
+        let (task, bytes) = case.split_once('_').with_context(|| format!("{name}: `{case}` is no case"))?;
+        let contender = Contender::named(contender).with_context(|| format!("{name}: no such contender"))?;
+        let (task, frame_bytes, flows) = (task_named(task)?, bytes.parse()?, flows.parse()?);
+        let at = parts.iter().position(|part| part.takes(task, (frame_bytes, flows))).unwrap_or(parts.len());
+        if at == parts.len() {
+            parts.push(Part { task, frame_bytes, flows, entries: Vec::new() });
+        }
+        let entries = &mut parts[at].entries;
+        let same = |entry: &&mut Entry| entry.contender == contender && entry.task == task;
+        match (of_rate, entries.iter_mut().find(same)) {
+            (Some(_), entry) => {
+                entry.with_context(|| format!("{name} is the rate of no row"))?.rate = Some(name)
+            }
+            (None, _) => entries.push(Entry { contender, task, cost: name, rate: None }),
+        }
+    }
+    Ok(parts)
+}
+
+fn task_named(word: &str) -> anyhow::Result<Task> {
+    Ok(match word {
+        "bridge" => Task::Bridge,
+        "route" => Task::Route,
+        "encap" => Task::Encapsulate,
+        "decap" => Task::Decapsulate,
+        _ => bail!("there is no task `{word}`"),
+    })
+}
+
+impl Part {
+    /// True if it is of that load, and of that task or another that changes no header.
+    fn takes(&self, task: Task, load: (usize, u32)) -> bool {
+        let is_plain = |task| matches!(task, Task::Bridge | Task::Route);
+        (self.frame_bytes, self.flows) == load && (self.task == task || is_plain(self.task) && is_plain(task))
+    }
+
+    /// True if one of its rows is wanted, and a quick run has time for it.
+    pub(super) fn is_due(&self, run: &mut Run) -> bool {
+        run.is_due(&self.entries.iter().flat_map(Entry::rows).collect::<Vec<_>>())
+    }
+}
+
+/// Measures all parts of the scenario's table, as far as a quick run has time for them.
+///
+/// # Errors
+/// When interrupted, or when a testbed fails in the middle.
+pub(super) fn hold_all(run: &mut Run) -> anyhow::Result<Books> {
+    let mut books = Books::default();
+    for part in parts(run.promises())? {
+        if part.is_due(run) {
+            books.unaccounted += hold(run, &part)?.unaccounted;
+        }
+    }
+    Ok(books)
+}
+
 /// An entry that has been set up.
 struct Ready {
     entry: Entry,
     testbed: Testbed,
     plan: Plan,
-    costs: Samples,
-    rates: Samples,
-    lost: Samples,
-    sink: Samples,
-    foreign: Samples,
-    /// Percentages of packets that programs of the device have carried, where it has such programs.
-    carried: Samples,
-    /// Nanoseconds between the device's core and that of the others.
-    apart: Samples,
     /// True if the generator reached no higher rate.
     bounded: bool,
     /// Trials that lost too much and were made again.
@@ -107,31 +174,22 @@ impl Effort {
     }
 }
 
-/// Runs a comparison with frames of one length, and fills the rows of its entries.
+/// Measures a part, and fills the rows of its entries.
 ///
 /// # Errors
 /// When interrupted, or when a device ends; a peer that is missing is skipped.
-pub(super) fn hold(
-    run: &mut Run,
-    entries: &[Entry],
-    frame_bytes: usize,
-    flows: u32,
-) -> anyhow::Result<Books> {
+pub(super) fn hold(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
     let (rounds, time) = run.quick_or((3, 300), (10, 1000));
     let mut effort = Effort { rounds, time: Duration::from_millis(time), found: Vec::new() };
-    hold_within(run, entries, (frame_bytes, flows), &mut effort)
+    hold_within(run, part, &mut effort)
 }
 
 /// The same with as much effort as is said.
 ///
 /// # Errors
 /// As [`hold`].
-pub(super) fn hold_within(
-    run: &mut Run,
-    entries: &[Entry],
-    (frame_bytes, flows): (usize, u32),
-    effort: &mut Effort,
-) -> anyhow::Result<Books> {
+pub(super) fn hold_within(run: &mut Run, part: &Part, effort: &mut Effort) -> anyhow::Result<Books> {
+    let Part { frame_bytes, flows, ref entries, .. } = *part;
     let (rounds, time) = (effort.rounds, effort.time);
     let mut ready = Vec::new();
     let wanted = entries.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
@@ -139,15 +197,11 @@ pub(super) fn hold_within(
         run.says(&format!("{} ({frame_bytes} bytes)", entry.cost));
         let setup = Setup::new(entry.contender, entry.task, frame_bytes, flows);
         let prepared = Ready::prepare(*entry, setup, time, effort.rates(entry.contender));
-        polder_testbed::interrupt::check()?;
-        match prepared {
-            Ok(prepared) => {
-                entry.place(run);
-                effort.found.retain(|(known, _)| *known != entry.contender);
-                effort.found.push((entry.contender, prepared.plan.rate));
-                ready.push(prepared);
-            }
-            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
+        if let Some(prepared) = run.or_skip(&entry.rows(), prepared)? {
+            entry.place(run);
+            effort.found.retain(|(known, _)| *known != entry.contender);
+            effort.found.push((entry.contender, prepared.plan.rate));
+            ready.push(prepared);
         }
     }
     let sender = if ready.iter().any(|ready| ready.entry.on_senders_time()) {
@@ -156,28 +210,29 @@ pub(super) fn hold_within(
     } else {
         0.0
     };
-    for round in 1..=rounds {
-        for ready in &mut ready {
-            run.says(&format!("{}, run {round} of {rounds}", ready.entry.cost));
-            let (core, other) = cores();
-            if let Some(nanos) = machine::cores_apart(other, core) {
-                ready.apart.push(nanos);
-            }
-            let trial = ready.counted()?;
-            ready.costs.push(ready.entry.cost_of(&trial, sender));
-            ready.rates.push(trial.rate() / 1e6);
-            ready.lost.push(trial.loss());
-            ready.sink.push(nanos_per(trial.sink, trial.received));
-            ready.foreign.push(trial.foreign * 100.0);
-            if let Some(carried) = trial.carried {
-                ready.carried.push(100.0 * ratio(carried, trial.sent.packets));
-            }
+    let name = |ready: &Ready| ready.entry.cost.to_owned();
+    let sheet = in_turn(run, rounds, &mut ready, name, |ready, sheet| {
+        let entry = ready.entry;
+        let (core, other) = cores();
+        if let Some(nanos) = machine::cores_apart(other, core) {
+            sheet.push(entry.of("apart"), nanos);
         }
-    }
+        let trial = ready.counted()?;
+        sheet.push(entry.cost, entry.cost_of(&trial, sender));
+        sheet.push(entry.rate.map_or(entry.of("rate"), str::to_owned), trial.rate() / 1e6);
+        sheet.push(entry.of("lost"), trial.loss() * 100.0);
+        sheet.push(entry.of("sink"), nanos_per(trial.sink, trial.received));
+        sheet.push(entry.of("foreign"), trial.foreign * 100.0);
+        if let Some(carried) = trial.carried {
+            sheet.push(entry.of("carried"), 100.0 * ratio(carried, trial.sent.packets));
+        }
+        Ok(())
+    })?;
+    sheet.record(run);
     let mut books = Books::default();
     for ready in ready {
         books.unaccounted += ready.testbed.unaccounted()?.map_or(0, i64::unsigned_abs);
-        ready.record(run);
+        ready.remark(run, &sheet);
     }
     Ok(books)
 }
@@ -222,7 +277,7 @@ fn undisturbed(testbed: &mut Testbed, plan: &Plan) -> anyhow::Result<Trial> {
     for _ in 1..ATTEMPTS {
         // A rate that the generator cannot reach is none the next time.
         let hopeless = !best.reached(plan.rate) && best.sent.behind > plan.time / 10;
-        if hopeless || best.on_time(plan) && (!owns_core || best.foreign * 100.0 < FOREIGN) {
+        if hopeless || best.on_time(plan) && (!owns_core || best.foreign * 100.0 < DISTURBED) {
             break;
         }
         let trial = testbed.run(plan)?;
@@ -236,6 +291,11 @@ fn undisturbed(testbed: &mut Testbed, plan: &Plan) -> anyhow::Result<Trial> {
 impl Entry {
     fn rows(&self) -> Vec<&'static str> {
         std::iter::once(self.cost).chain(self.rate).collect()
+    }
+
+    /// Name of what the remark on its cost tells.
+    fn of(&self, what: &str) -> String {
+        format!("{}: {what}", self.cost)
     }
 
     fn on_senders_time(&self) -> bool {
@@ -299,11 +359,8 @@ impl Ready {
         } else {
             throughput(&mut testbed, LOSS, rates, time)?
         };
-        let [costs, rates, lost, sink, foreign, carried, apart] = [const { Samples::new() }; 7];
         let plan = Plan::steady(rate, time);
-        let again = 0;
-        let mut ready =
-            Self { entry, testbed, plan, costs, rates, lost, sink, foreign, carried, apart, bounded, again };
+        let mut ready = Self { entry, testbed, plan, bounded, again: 0 };
         ready.confirm()?;
         Ok(ready)
     }
@@ -341,17 +398,16 @@ impl Ready {
         Ok(best)
     }
 
-    fn record(self, run: &mut Run) {
-        let Self { entry, costs, rates, lost, sink, foreign, carried, apart, bounded, again, .. } = self;
-        run.record(entry.cost, &costs);
-        let lost = lost.median().unwrap_or(0.0) * 100.0;
-        let rate = rates.median().unwrap_or(0.0);
-        let sink = sink.median().unwrap_or(0.0);
+    fn remark(self, run: &mut Run, sheet: &Sheet) {
+        let Self { entry, bounded, again, .. } = self;
+        let [lost, sink, foreign] = ["lost", "sink", "foreign"].map(|what| sheet.median(&entry.of(what)));
+        let rate = sheet.median(entry.rate.unwrap_or(&entry.of("rate")));
         let mut remark = format!("at {rate:.2} Mpps with {lost:.2} % lost; the sink took {sink:.0} ns");
-        if let Some((near, far)) = apart.spread() {
+        if let Some((near, far)) = sheet.samples(&entry.of("apart")).spread() {
             remark.push_str(&format!("; cores {near:.0} to {far:.0} ns apart"));
         }
-        if let Some(carried) = carried.median().filter(|&carried| carried > 0.0) {
+        let carried = sheet.median(&entry.of("carried"));
+        if carried > 0.0 {
             remark.push_str(&format!("; {carried:.0} % by the program"));
         }
         if bounded {
@@ -360,13 +416,35 @@ impl Ready {
         if again > 0 {
             remark.push_str(&format!("; trials that lost too much, made again: {again}"));
         }
-        let foreign = foreign.median().unwrap_or(0.0);
-        if foreign > FOREIGN && !entry.on_senders_time() {
+        if foreign > DISTURBED && !entry.on_senders_time() {
             remark.push_str(&format!("; its core did something else {foreign:.0} % of the time"));
         }
         run.remark(entry.cost, remark);
-        if let Some(row) = entry.rate {
-            run.record(row, &rates);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::ALL;
+
+    /// Every cell of a table is measured, each once.
+    #[test]
+    fn reads_the_cells_of_all_tables() {
+        let mut seen = 0;
+        for scenario in ALL {
+            let promises = scenario.promises();
+            let cells =
+                promises.iter().filter(|promise| !promise.cell.is_empty()).map(|promise| promise.name);
+            let parts = parts(promises).unwrap();
+            let mut rows =
+                parts.iter().flat_map(|part| &part.entries).flat_map(Entry::rows).collect::<Vec<_>>();
+            let mut cells = cells.collect::<Vec<_>>();
+            rows.sort_unstable();
+            cells.sort_unstable();
+            assert_eq!(rows, cells, "{}", scenario.name);
+            seen += rows.len();
         }
+        assert!(seen > 50, "only {seen} cells");
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn skip(run: &mut Run, technique: &str, why: &anyhow::Error) -> anyho
 pub(super) fn skip_all(run: &mut Run, base: &str, why: &anyhow::Error) -> anyhow::Result<()> {
     interrupt::check()?;
     let rows = ENDINGS.map(|ending| format!("{base}.{ending}"));
-    run.skip(&rows.each_ref().map(String::as_str), &format!("{base}: {why:#}"));
+    run.skip(&rows, &format!("{base}: {why:#}"));
     Ok(())
 }
 
@@ -79,6 +79,25 @@ pub(super) fn contrast(
     remarks: [&str; 2],
 ) -> anyhow::Result<()> {
     contrast_all(run, &format!("tables.{technique}"), on, off, remarks)
+}
+
+/// The same for a technique's two sides, if both could be set up.
+///
+/// # Errors
+/// As [`contrast`].
+pub(super) fn between<T>(
+    run: &mut Run,
+    technique: &str,
+    sides: [anyhow::Result<T>; 2],
+    measure: impl Fn(&mut T) -> anyhow::Result<f64>,
+    remarks: [&str; 2],
+) -> anyhow::Result<()> {
+    match sides {
+        [Ok(mut on), Ok(mut off)] => {
+            contrast(run, technique, || measure(&mut on), || measure(&mut off), remarks)
+        }
+        [Err(error), _] | [_, Err(error)] => skip(run, technique, &error),
+    }
 }
 
 /// The same for rows that begin with `base`.

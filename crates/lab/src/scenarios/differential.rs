@@ -1,8 +1,7 @@
 //! Odd packets through the kernel's router and through Polder's, compared.
 
 use super::judges::{count, record_faults};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use polder_judges::differential::{self, Comparison, MUTANTS};
 
 const PACKETS: &str = "differential.packets";
@@ -11,28 +10,17 @@ const EXPLAINED: &str = "differential.different_explained";
 const CAUGHT: &str = "differential.mutants_caught";
 const ALL_MUTANTS: &str = "differential.mutants";
 
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "differential",
     about: "odd packets through the kernel's router and through Polder's: what leaves them is compared",
     needs_root: true,
-    promises: &[
-        promise(PACKETS, "packets", Better::Higher, Goal::Value(500.0)),
-        promise(UNEXPLAINED, "cases", Better::Lower, Goal::Value(0.0)),
-        promise(EXPLAINED, "cases", Better::Lower, Goal::None),
-        promise(CAUGHT, "mutants", Better::Higher, Goal::Row(ALL_MUTANTS)),
-        promise(ALL_MUTANTS, "mutants", Better::Higher, Goal::Value(5.0)),
-    ],
+    rows: include_str!("rows/differential.rows"),
     measure,
 };
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if let Err(reason) = differential::available() {
-        run.skip(&[PACKETS, UNEXPLAINED, EXPLAINED, CAUGHT, ALL_MUTANTS], &format!("{reason:#}"));
+    if run.or_skip(&run.rows(""), differential::available())?.is_none() {
         return Ok(());
     }
     run.place("both routers", "any", "not pinned");
@@ -42,10 +30,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         PACKETS,
         format!("{} cases, in {:.0} s", verdict.cases, verdict.faults.duration().as_secs_f64()),
     );
-    run.record_one(UNEXPLAINED, count(verdict.unexplained.len()));
-    if !verdict.unexplained.is_empty() {
-        run.remark(UNEXPLAINED, verdict.unexplained.join("; "));
-    }
+    run.record_all(UNEXPLAINED, &verdict.unexplained);
     run.record_one(EXPLAINED, count(verdict.explained_cases()));
     run.remark(EXPLAINED, explained(&verdict));
     record_faults(run, CAUGHT, std::slice::from_ref(&verdict.faults));

@@ -1,12 +1,11 @@
 //! `filter`: what rules cost, in memory, on one core.
 
 use super::engine::harness::{Harness, Path};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::turns::in_turn;
+use super::{Run, Scenario};
 use anyhow::ensure;
 use polder_datapath::filter::{Action, Filters, Prefix, Rule, RuleCounts};
 use polder_testbed::machine;
-use polder_testbed::meters::statistics::Samples;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "filter",
     about: "what filter rules cost: in memory, one core, into a tunnel, by number of rules",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("rows/filter.rows"),
     measure,
 };
 
@@ -23,13 +22,6 @@ const STAGES: &str = "filter.stages_in_path.rules_0";
 const ONE: &str = "filter.cost_ns.rules_1";
 const HUNDRED: &str = "filter.cost_ns.rules_100";
 const TEN_THOUSAND: &str = "filter.cost_ns.rules_10000";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: STAGES, unit: "stages", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: ONE, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: HUNDRED, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: TEN_THOUSAND, unit: "ns", better: Better::Lower, goal: Goal::Times(3.0, HUNDRED) },
-];
 
 const FLOWS: u32 = 1000;
 /// Rules that fit one sender of the traffic each, at most.
@@ -39,92 +31,67 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 
-/// A gateway with a number of rules, and its cost per packet.
-struct Candidate {
-    rules: usize,
-    harness: Harness,
-    costs: Samples,
-    /// More than the first one, which has no rules, in the same round.
-    differences: Samples,
-}
+/// Gateways by the number of their rules. Without rules twice: how much two differ that are the same.
+const GATEWAYS: [(usize, &str); 5] =
+    [(0, "without rules"), (0, SAME), (1, ONE), (100, HUNDRED), (10_000, TEN_THOUSAND)];
+const SAME: &str = "without rules, again";
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {
     let core = machine::cores() - 1;
     run.place("engine", core, "the only thread of each worker, pinned; they take turns");
     let (rounds, time) = run.quick_or((5, 200), (15, 600));
-    let mut candidates = Vec::new();
-    // Without rules twice: how much two gateways differ that are the same.
-    for rules in [0, 0, 1, 100, 10_000] {
+    let mut gateways = Vec::new();
+    for (rules, row) in GATEWAYS {
         let harness = Harness::filtering(Path::Encapsulate, FLOWS, core, filters(rules, 1)?)?;
-        candidates.push(Candidate {
-            rules,
-            harness,
-            costs: Samples::default(),
-            differences: Samples::default(),
-        });
+        harness.window(WARM_UP, WARM_UP)?;
+        gateways.push((rules, row, harness));
     }
-    for round in 1..=rounds {
-        run.says(&format!("run {round} of {rounds}"));
-        let mut without = None;
-        for candidate in &mut candidates {
-            let cost = cost(&candidate.harness, Duration::from_millis(time), round == 1)?;
-            let without = *without.get_or_insert(cost);
-            candidate.costs.push(cost);
-            candidate.differences.push(cost - without);
-        }
-    }
-    report(run, candidates)
-}
-
-fn report(run: &mut Run, candidates: Vec<Candidate>) -> anyhow::Result<()> {
-    let mut same = None;
-    for (number, candidate) in candidates.into_iter().enumerate() {
-        let Candidate { rules, harness, costs, differences } = candidate;
-        let cost = costs.median().unwrap_or(0.0);
-        let row = match rules {
-            0 => {
-                let batches = harness.filter_batches();
-                let unit = if batches > 0 { 1.0 } else { 0.0 };
-                let earlier = run.value(STAGES).unwrap_or(0.0);
-                run.record_one(STAGES, earlier.max(unit));
-                if number == 1 {
-                    let (low, high) = differences.spread().unwrap_or_default();
-                    let median = differences.median().unwrap_or(0.0);
-                    same = Some(format!(
-                        "two gateways without rules: {cost:.1} ns a packet, apart by {median:.2} ns ({low:.2} to {high:.2})"
-                    ));
-                }
-                None
-            }
-            1 => Some(ONE),
-            100 => Some(HUNDRED),
-            _ => Some(TEN_THOUSAND),
-        };
-        if let Some(row) = row {
-            run.record(row, &differences);
-            let size = filters(rules, 1)?.size();
-            run.remark(
-                row,
-                format!(
-                    "{cost:.1} ns a packet in all; {} tables, compared with at most {} of {} boxes, {} KiB",
-                    size.tables,
-                    size.most_compared,
-                    size.boxes,
-                    size.bytes.div_ceil(1024)
-                ),
-            );
-        }
+    let mut without = f64::NAN;
+    let name = |(_, row, _): &(usize, &str, Harness)| (*row).to_owned();
+    let sheet = in_turn(run, rounds, &mut gateways, name, |(_, row, harness), sheet| {
+        let cost = cost(harness, Duration::from_millis(time))?;
+        without = if *row == GATEWAYS[0].1 { cost } else { without };
+        sheet.push(cost_of(row), cost);
+        sheet.push(*row, cost - without);
+        Ok(())
+    })?;
+    sheet.record(run);
+    let batches =
+        gateways.iter().map(|(rules, _, harness)| if *rules == 0 { harness.filter_batches() } else { 0 });
+    run.record_one(STAGES, f64::from(u8::from(batches.max() > Some(0))));
+    let (cost, differences) = (sheet.median(&cost_of(SAME)), sheet.samples(SAME));
+    let (low, high) = differences.spread().unwrap_or_default();
+    let median = sheet.median(SAME);
+    run.remark(
+        STAGES,
+        format!("two gateways without rules: {cost:.1} ns a packet, apart by {median:.2} ns ({low:.2} to {high:.2})"),
+    );
+    for (rules, row, harness) in gateways {
+        let size = filters(rules, 1)?.size();
+        run.remark(
+            row,
+            format!(
+                "{:.1} ns a packet in all; {} tables, compared with at most {} of {} boxes, {} KiB",
+                sheet.median(&cost_of(row)),
+                size.tables,
+                size.most_compared,
+                size.boxes,
+                size.bytes.div_ceil(1024)
+            ),
+        );
         let left = harness.stop()?;
         ensure!(left.leaked == 0 && left.unaccounted == 0, "{rules} rules: {left:?}");
-    }
-    if let Some(same) = same {
-        run.remark(STAGES, same);
     }
     Ok(())
 }
 
-fn cost(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64> {
-    let window = harness.window(if is_first { WARM_UP } else { WARM_UP / 10 }, time)?;
+/// Name of a gateway's cost on the sheet, beside what it is more than without rules.
+fn cost_of(row: &str) -> String {
+    format!("{row}: a packet")
+}
+
+fn cost(harness: &Harness, time: Duration) -> anyhow::Result<f64> {
+    let window = harness.window(WARM_UP / 10, time)?;
     ensure!(window.sent * 100 > window.packets * 99, "rules drop what they ought to accept: {window:?}");
     Ok(window.nanos_per_packet())
 }

@@ -1,7 +1,6 @@
 //! Judges from outside: each fills three rows with its verdict.
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::Context as _;
 use polder_judges::Verdict;
 use polder_judges::lan78xx::judge as lan78xx;
@@ -44,7 +43,8 @@ struct Single {
     name: &'static str,
     about: &'static str,
     judge: Judge,
-    promises: [Promise; 3],
+    /// Table of its rows.
+    table: &'static str,
 }
 
 /// Every judge with a scenario of its own.
@@ -58,7 +58,7 @@ static SINGLE: [Single; 3] = [
             available: || lan78xx::available().map(drop),
             examine: lan78xx::examine,
         },
-        promises: promises(rows!("lan78xx_kernel"), [Goal::None, Goal::Value(6.0)]),
+        table: include_str!("rows/lan78xx-kernel.rows"),
     },
     Single {
         name: "judge-gre",
@@ -69,7 +69,7 @@ static SINGLE: [Single; 3] = [
             available: || Kind::Gre.available(),
             examine: |program, says| Kind::Gre.examine(program, says),
         },
-        promises: promises(rows!("judge_gre"), [Goal::None, Goal::Value(12.0)]),
+        table: include_str!("rows/judge-gre.rows"),
     },
     Single {
         name: "judge-vxlan",
@@ -80,7 +80,7 @@ static SINGLE: [Single; 3] = [
             available: || Kind::Vxlan.available(),
             examine: |program, says| Kind::Vxlan.examine(program, says),
         },
-        promises: promises(rows!("judge_vxlan"), [Goal::Value(30.0), Goal::Value(13.0)]),
+        table: include_str!("rows/judge-vxlan.rows"),
     },
 ];
 
@@ -111,22 +111,12 @@ const TUNNELS_OF_KINDS: [Judge; 4] = [
     tunnel!("sit", Kind::Sit, ("the guest", "emulated processor")),
 ];
 
-const TUNNEL_PROMISES: &[Promise] = &{
-    let mut all = [promises(TUNNELS_OF_KINDS[0].rows, [Goal::None, Goal::Value(84.0)])[2]; 9];
-    let mut at = 0;
-    while at < 8 {
-        all[at] = promises(TUNNELS_OF_KINDS[at / 2].rows, [Goal::None, Goal::None])[at % 2];
-        at += 1;
-    }
-    all
-};
-
 /// Judges of all kinds of tunnels, and the number of faults that they find together.
 pub(super) const TUNNELS: Scenario = Scenario {
     name: "judge-tunnels",
     about: "a Linux kernel's GRE, VXLAN, IPIP and SIT judge Polder's",
     needs_root: true,
-    promises: TUNNEL_PROMISES,
+    rows: include_str!("rows/judge-tunnels.rows"),
     measure: |run| {
         let mut verdicts = Vec::new();
         for judge in &TUNNELS_OF_KINDS {
@@ -150,18 +140,8 @@ pub(super) const GRE: Scenario = scenario::<1>();
 pub(super) const VXLAN: Scenario = scenario::<2>();
 
 const fn scenario<const AT: usize>() -> Scenario {
-    let Single { name, about, promises, .. } = &SINGLE[AT];
-    Scenario { name, about, needs_root: true, promises, measure: |run| SINGLE[AT].judge.measure(run) }
-}
-
-/// Promises of a judge, with the goals of checks passed and faults found; no check may fail.
-pub(super) const fn promises([passed, failed, caught]: Rows, goals: [Goal; 2]) -> [Promise; 3] {
-    let unit = "checks";
-    [
-        Promise { name: passed, unit, better: Better::Higher, goal: goals[0] },
-        Promise { name: failed, unit, better: Better::Lower, goal: Goal::Value(0.0) },
-        Promise { name: caught, unit, better: Better::Higher, goal: goals[1] },
-    ]
+    let Single { name, about, table, .. } = &SINGLE[AT];
+    Scenario { name, about, needs_root: true, rows: table, measure: |run| SINGLE[AT].judge.measure(run) }
 }
 
 impl Judge {
@@ -176,11 +156,7 @@ impl Judge {
 
     /// Verdict of the examination; `None` if nobody wants it or it cannot run, when `skipped` rows are missing.
     pub(super) fn verdict(&self, run: &mut Run, skipped: &[&str]) -> anyhow::Result<Option<Verdict>> {
-        if !run.wants_any(&self.rows) {
-            return Ok(None);
-        }
-        if let Err(reason) = (self.available)() {
-            run.skip(skipped, &format!("{reason:#}"));
+        if !run.wants_any(&self.rows) || run.or_skip(skipped, (self.available)())?.is_none() {
             return Ok(None);
         }
         let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -195,10 +171,7 @@ impl Judge {
 pub(super) fn record(run: &mut Run, passed: &str, failed: &str, verdict: &Verdict) {
     run.record_one(passed, count(verdict.passed.len()));
     run.remark(passed, circumstances(verdict));
-    run.record_one(failed, count(verdict.failed.len()));
-    if !verdict.failed.is_empty() {
-        run.remark(failed, verdict.failed.join("; "));
-    }
+    run.record_all(failed, &verdict.failed);
 }
 
 /// Records the number of faults that were found.
@@ -206,8 +179,7 @@ pub(super) fn record_faults(run: &mut Run, row: &str, verdicts: &[Verdict]) {
     let all =
         |list: fn(&Verdict) -> &Vec<String>| verdicts.iter().flat_map(list).cloned().collect::<Vec<_>>();
     let (caught, missed) = (all(|verdict| &verdict.caught), all(|verdict| &verdict.missed));
-    run.record_one(row, count(caught.len()));
-    run.remark(row, caught.join("; "));
+    run.record_all(row, &caught);
     if !missed.is_empty() {
         run.remark(row, format!("not found out: {}", missed.join(", ")));
     }

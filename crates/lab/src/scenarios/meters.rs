@@ -1,11 +1,10 @@
 //! `meters`: the lab's own instruments, before anything is measured with them.
 
 use super::testbed::{cores, nanos_per};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::turns::rounds;
+use super::{Run, Scenario};
 use anyhow::anyhow;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::meters::stream::StreamMeter;
 use polder_testbed::topology::{End, Namespace, Topology, pin_here, put_first};
 use polder_testbed::traffic::packet::{PROBE_AT, Talk};
@@ -19,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "meters",
     about: "the lab's own instruments: rates of generator and injector, and faults that the sink has to find",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("rows/meters.rows"),
     measure,
 };
 
@@ -28,14 +27,6 @@ const GENERATOR_COST: &str = "meters.generator.cpu_ns_per_packet";
 const INJECTOR: &str = "meters.injector.mpps";
 const INJECTOR_COST: &str = "meters.injector.cpu_ns_per_packet";
 const MISSED: &str = "meters.controls_missed";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: GENERATOR, unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
-    Promise { name: GENERATOR_COST, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: INJECTOR, unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
-    Promise { name: INJECTOR_COST, unit: "ns", better: Better::Lower, goal: Goal::None },
-    Promise { name: MISSED, unit: "controls", better: Better::Lower, goal: Goal::Value(0.0) },
-];
 
 /// Frames as short as they can be.
 const FRAME_BYTES: usize = 64;
@@ -96,28 +87,23 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 fn rates(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 500), (10, 1000));
+    let (count, time) = run.quick_or((3, 500), (10, 1000));
     let plan = Plan::flat_out(Duration::from_millis(time));
     let wire = Wire::lay()?;
     let mut generator = wire.generator()?;
     let mut injector = Injector::open(&wire.left, "gen0", talk(), FRAME_BYTES)?;
     let _sink = Sink::counting(&wire.right, &wire.end)?;
     wire.receive_on(core)?;
-    let [mut own, mut own_cost, mut injected, mut injected_cost] = [const { Samples::new() }; 4];
-    for round in 1..=rounds {
-        run.says(&format!("rates, run {round} of {rounds}"));
+    let sheet = rounds(run, count, "rates", |sheet| {
         let sent = generator.run(&plan, || {})?;
-        own.push(sent.rate() / 1e6);
-        own_cost.push(nanos_per(sent.cpu, sent.packets));
+        sheet.push(GENERATOR, sent.rate() / 1e6);
+        sheet.push(GENERATOR_COST, nanos_per(sent.cpu, sent.packets));
         let sent = injector.run(&plan, |_| Ok(()))?;
-        injected.push(sent.rate() / 1e6);
-        injected_cost.push(nanos_per(sent.cpu, sent.packets));
-    }
-    for (row, samples) in
-        [(GENERATOR, own), (GENERATOR_COST, own_cost), (INJECTOR, injected), (INJECTOR_COST, injected_cost)]
-    {
-        run.record(row, &samples);
-    }
+        sheet.push(INJECTOR, sent.rate() / 1e6);
+        sheet.push(INJECTOR_COST, nanos_per(sent.cpu, sent.packets));
+        Ok(())
+    })?;
+    sheet.record(run);
     Ok(())
 }
 

@@ -23,6 +23,7 @@ mod operate;
 mod order;
 mod overload;
 mod progress;
+mod rows;
 mod run;
 mod selftests;
 mod setup;
@@ -31,6 +32,7 @@ mod supervise;
 mod tables;
 mod testbed;
 mod tunnels;
+mod turns;
 pub mod usb;
 mod wire;
 
@@ -49,8 +51,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// True if it makes namespaces.
     pub needs_root: bool,
-    /// The rows that it fills: a contract.
-    pub promises: &'static [Promise],
+    /// The table of the rows that it fills: a contract.
+    pub rows: &'static str,
     /// Fills the rows.
     pub measure: fn(&mut Run) -> anyhow::Result<()>,
 }
@@ -92,6 +94,11 @@ pub const ALL: &[Scenario] = &[
 const RENAMED: &[(&str, &str)] = &[("gre", "tunnels")];
 
 impl Scenario {
+    /// The rows that it fills.
+    pub fn promises(&self) -> &'static [Promise] {
+        rows::of(self.rows)
+    }
+
     /// The scenario of that name, or of a name that it had before.
     pub fn named(name: &str) -> Option<&'static Self> {
         let name = RENAMED.iter().find(|(before, _)| *before == name).map_or(name, |(_, name)| name);
@@ -109,7 +116,7 @@ impl Scenario {
         quick: bool,
         only: &[String],
     ) -> anyhow::Result<(Report, Option<anyhow::Error>)> {
-        let mut run = Run::start(screen, self.name, self.promises, (quick, only))?;
+        let mut run = Run::start(screen, self.name, self.promises(), (quick, only))?;
         let ended = (self.measure)(&mut run);
         match ended.with_context(|| format!("the scenario {} could not be run to its end", self.name)) {
             Ok(()) => Ok((self.finish(run), None)),
@@ -133,7 +140,7 @@ impl Scenario {
         if self.name == tables::SCENARIO.name {
             tables::conclude(report);
         }
-        run::judge(self.promises, report);
+        run::judge(self.promises(), report);
     }
 }
 
@@ -146,13 +153,18 @@ mod tests {
 
     #[test]
     fn what_was_measured_before_an_error_is_in_the_report() {
-        const ROW: Promise =
-            Promise { name: "meters.lost", unit: "", better: crate::report::Better::Lower, goal: Goal::None };
+        const ROW: &str = "meters.lost";
         fn scenario(measure: fn(&mut Run) -> anyhow::Result<()>) -> Scenario {
-            Scenario { name: "meters", about: "", needs_root: false, promises: &[ROW], measure }
+            Scenario {
+                name: "meters",
+                about: "",
+                needs_root: false,
+                rows: "meters.lost | | lower |",
+                measure,
+            }
         }
         let (report, error) = scenario(|run| {
-            run.record_one(ROW.name, 17.0);
+            run.record_one(ROW, 17.0);
             anyhow::bail!("the wire broke")
         })
         .run(Screen::new(), true, &[])
@@ -164,6 +176,19 @@ mod tests {
         assert!(nothing.run(Screen::new(), true, &[]).is_err());
     }
 
+    #[test]
+    fn goals_of_mutants_are_their_numbers() {
+        let numbers = [
+            ("wire.hot.mutants_caught", polder_judges::hot::MUTANTS),
+            ("connections.mutants_caught", polder_judges::connections::MUTANTS),
+            ("operate.replay.mutants_caught", polder_judges::replay::MUTANTS),
+        ];
+        for (name, number) in numbers {
+            let promise = ALL.iter().flat_map(Scenario::promises).find(|promise| promise.name == name);
+            assert_eq!(promise.map(|promise| promise.goal), Some(Goal::Value(number as f64)), "{name}");
+        }
+    }
+
     fn document(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -172,7 +197,7 @@ mod tests {
     #[test]
     fn names_of_rows_are_unique_and_begin_with_their_scenario() {
         let mut seen = BTreeSet::new();
-        for promise in ALL.iter().flat_map(|scenario| scenario.promises) {
+        for promise in ALL.iter().flat_map(Scenario::promises) {
             assert!(seen.insert(promise.name), "{} is promised twice", promise.name);
         }
         for scenario in ALL {
@@ -182,7 +207,7 @@ mod tests {
                     .next()
                     .is_some_and(|word| word == begin || ["budget", "fairness", "fib", "gre"].contains(&word))
             };
-            let own = scenario.promises.iter().all(|promise| own(promise.name));
+            let own = scenario.promises().iter().all(|promise| own(promise.name));
             assert!(own, "rows of {} begin with its name", scenario.name);
         }
     }
@@ -195,13 +220,13 @@ mod tests {
             let (_, table) = written.split_once("| row | meaning |\n").expect(scenario.name);
             let rows = table.lines().take_while(|line| line.starts_with('|'));
             let patterns = rows.filter_map(|line| line.split('`').nth(1)).collect::<Vec<_>>();
-            for promise in scenario.promises {
+            for promise in scenario.promises() {
                 let explained = patterns.iter().any(|pattern| pattern::matches(pattern, promise.name));
                 assert!(explained, "{} is not explained by its page", promise.name);
             }
             for pattern in patterns {
                 let stands_for = |promise: &Promise| pattern::matches(pattern, promise.name);
-                assert!(scenario.promises.iter().any(stands_for), "{pattern} stands for no row");
+                assert!(scenario.promises().iter().any(stands_for), "{pattern} stands for no row");
             }
         }
     }

@@ -8,17 +8,15 @@ mod ports;
 mod replay;
 mod upgrade;
 
-use super::{Goal, Promise, Run, Scenario};
+use super::{Run, Scenario, turns};
 use crate::detect::{Pair, WATCHED};
 use crate::packages::Tree;
-use crate::report::Better;
 use crate::restart::{BETWEEN, restart};
 use anyhow::{Context as _, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
 use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::process_time;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::frr::Frr;
 use polder_testbed::peers::polder::{program, ran_with};
 use polder_testbed::topology::{End, Namespace, Topology};
@@ -34,7 +32,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "operate",
     about: "what a scrape of the metrics costs, changes that take themselves back, dead tunnels, and a routing daemon's restart",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("rows/operate.rows"),
     measure,
 };
 
@@ -50,45 +48,6 @@ const FLAPS: &str = "operate.bfd.flaps";
 const LINTIAN: &str = "operate.deb.lintian_errors";
 const DEAD_LINKS: &str = "operate.deb.dead_links";
 const REPRODUCIBLE: &str = "operate.reproducible";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: SCRAPE, unit: "%", better: Better::Lower, goal: Goal::Value(1.0) },
-    Promise { name: SCRAPE_OFTEN, unit: "%", better: Better::Lower, goal: Goal::None },
-    Promise { name: REVERTS, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: KEPT, unit: "changes", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: HELD, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: NOT_HELD, unit: "packets", better: Better::Lower, goal: Goal::None },
-    Promise { name: DETECT, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
-    Promise { name: UNWATCHED, unit: "times", better: Better::Lower, goal: Goal::None },
-    Promise { name: FLAPS, unit: "times", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: LINTIAN, unit: "errors", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: DEAD_LINKS, unit: "links", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: REPRODUCIBLE, unit: "programs", better: Better::Higher, goal: Goal::Value(1.0) },
-    upgrade::PROMISES[0],
-    upgrade::PROMISES[1],
-    upgrade::PROMISES[2],
-    upgrade::PROMISES[3],
-    upgrade::PROMISES[4],
-    upgrade::PROMISES[5],
-    upgrade::PROMISES[6],
-    ports::PROMISES[0],
-    ports::PROMISES[1],
-    ports::PROMISES[2],
-    ports::PROMISES[3],
-    borders::PROMISES[0],
-    borders::PROMISES[1],
-    borders::PROMISES[2],
-    borders::PROMISES[3],
-    pages::PROMISES[0],
-    pages::PROMISES[1],
-    cni::PROMISES[0],
-    cni::PROMISES[1],
-    replay::PROMISES[0],
-    replay::PROMISES[1],
-    replay::PROMISES[2],
-    replay::PROMISES[3],
-    replay::PROMISES[4],
-];
 
 /// Ports of the gateway.
 const PORTS: u32 = 64;
@@ -119,26 +78,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// The package, and two builds for release, where there is a source tree and time.
 fn packaged(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[LINTIAN, DEAD_LINKS, REPRODUCIBLE]) {
+    let rows = [LINTIAN, DEAD_LINKS, REPRODUCIBLE];
+    if !run.wants_any(&rows) {
         return Ok(());
     }
-    let tree = match Tree::here() {
-        Ok(tree) => tree,
-        Err(reason) => {
-            run.skip(&[LINTIAN, DEAD_LINKS, REPRODUCIBLE], &format!("{reason:#}"));
-            return Ok(());
-        }
-    };
+    let Some(tree) = run.or_skip(&rows, Tree::here())? else { return Ok(()) };
     run.says("the package is built and looked at");
-    match tree.lintian_errors() {
-        Ok(errors) => {
-            run.record_one(LINTIAN, errors as f64);
-            run.remark(
-                LINTIAN,
-                "of the program that was measured; a package that is wrong on purpose has some",
-            );
-        }
-        Err(reason) => run.skip(&[LINTIAN], &format!("{reason:#}")),
+    if let Some(errors) = run.or_skip(&[LINTIAN], tree.lintian_errors())? {
+        run.record_one(LINTIAN, errors as f64);
+        run.remark(LINTIAN, "of the program that was measured; a package that is wrong on purpose has some");
     }
     let [dead, links] = tree.links()?;
     run.record_one(DEAD_LINKS, dead as f64);
@@ -156,20 +104,19 @@ fn packaged(run: &mut Run) -> anyhow::Result<()> {
 /// The other end of a tunnel stops, with BFD and, as a negative control, without.
 fn detects(run: &mut Run) -> anyhow::Result<()> {
     let rounds = run.quick_or(3, 30);
-    let mut times = Samples::default();
     let mut pair = Pair::start("bfd = { interval_ms = 50, multiplier = 3 }")?;
     let mut flaps = 0;
-    for round in 1..=rounds {
-        run.says(&format!("a tunnel dies, round {round} of {rounds}"));
+    let sheet = turns::rounds(run, rounds, "a tunnel dies", |sheet| {
         pair.wait_until_up()?;
         let before = pair.changes()?.len();
         interrupt::sleep(Duration::from_secs(1))?;
         flaps += pair.changes()?.len() - before;
         let found = pair.detect(PATIENCE)?.context("a dead tunnel was not noticed")?;
-        times.push(1000.0 * found.as_secs_f64());
-    }
+        sheet.push(DETECT, 1000.0 * found.as_secs_f64());
+        Ok(())
+    })?;
     pair.stop()?;
-    run.record(DETECT, &times);
+    sheet.record(run);
     run.remark(DETECT, "3 × 50 ms; from the far gateway's last moment to the event");
     run.record_one(FLAPS, flaps as f64);
     run.remark(FLAPS, format!("changes in {rounds} s of a session that is up"));
@@ -203,29 +150,26 @@ fn restarts(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&[HELD, NOT_HELD]) {
         return Ok(());
     }
-    if let Err(reason) = Frr::available() {
-        run.skip(&[HELD, NOT_HELD], &format!("{reason:#}"));
+    if run.or_skip(&[HELD, NOT_HELD], Frr::available())?.is_none() {
         return Ok(());
     }
-    let rounds = run.quick_or(1, 10);
-    let (mut held, mut not_held, mut said) = (Samples::default(), Samples::default(), String::new());
-    for round in 1..=rounds {
-        run.says(&format!("a routing daemon restarts, round {round} of {rounds}"));
+    let mut said = String::new();
+    let sheet = turns::rounds(run, run.quick_or(1, 10), "a routing daemon restarts", |sheet| {
         let with = restart("30")?;
         ensure!(with.held > 0, "the gateway held no route");
         let without = restart("\"never\"")?;
         ensure!(without.held == 0, "a gateway that is to hold nothing held {} routes", without.held);
-        held.push(with.lost as f64);
-        not_held.push(without.lost as f64);
+        sheet.push(HELD, with.lost as f64);
+        sheet.push(NOT_HELD, without.lost as f64);
         said = format!(
             "of {} pings; zebra, ospfd and ospf6d end, and are started {} s later; {} route held",
             with.sent,
             BETWEEN.as_secs(),
             with.held
         );
-    }
-    run.record(HELD, &held);
-    run.record(NOT_HELD, &not_held);
+        Ok(())
+    })?;
+    sheet.record(run);
     run.remark(HELD, said);
     Ok(())
 }
@@ -302,19 +246,17 @@ impl Site {
     }
 
     fn scrapes(&self, run: &mut Run, process: u32) -> anyhow::Result<()> {
-        let rounds = run.quick_or(2, 10);
-        let (mut seldom, mut often, mut bytes) = (Samples::default(), Samples::default(), 0);
-        for round in 0..rounds {
-            run.says(&format!("scrapes, round {} of {rounds}", round + 1));
+        let mut bytes = 0;
+        let sheet = turns::rounds(run, run.quick_or(2, 10), "scrapes", |sheet| {
             let (none, _) = self.window(process, None)?;
             let (one, length) = self.window(process, Some(Duration::from_secs(1)))?;
             let (twenty, _) = self.window(process, Some(Duration::from_millis(50)))?;
-            seldom.push(one - none);
-            often.push(twenty - none);
+            sheet.push(SCRAPE, one - none);
+            sheet.push(SCRAPE_OFTEN, twenty - none);
             bytes = length;
-        }
-        run.record(SCRAPE, &seldom);
-        run.record(SCRAPE_OFTEN, &often);
+            Ok(())
+        })?;
+        sheet.record(run);
         let window = WINDOW.as_secs();
         run.remark(
             SCRAPE,

@@ -35,6 +35,8 @@ pub struct Promise {
     pub better: Better,
     /// Goal of the row.
     pub goal: Goal,
+    /// Contender and load by which the comparison measures it; empty if its scenario does so itself.
+    pub cell: &'static str,
 }
 
 /// The most time that a scenario takes when it is to be quick.
@@ -104,6 +106,22 @@ impl Run {
         self.screen
     }
 
+    /// All rows that the scenario promises.
+    pub(super) fn promises(&self) -> &'static [Promise] {
+        self.promises
+    }
+
+    /// Names of the promised rows that begin so.
+    pub(super) fn rows(&self, begin: &str) -> Vec<&'static str> {
+        let names = self.promises.iter().map(|promise| promise.name);
+        names.filter(|name| name.starts_with(begin)).collect()
+    }
+
+    /// True if a promised row that begins in one of these ways is wanted.
+    pub(super) fn wants_any_of(&self, beginnings: &[&str]) -> bool {
+        beginnings.iter().any(|begin| self.wants_any(&self.rows(begin)))
+    }
+
     /// Direction of improvement of a promised row.
     pub(super) fn better(&self, row: &str) -> Option<Better> {
         self.promises.iter().find(|promise| promise.name == row).map(|promise| promise.better)
@@ -135,8 +153,20 @@ impl Run {
     }
 
     /// True if one of these rows is wanted.
-    pub fn wants_any(&self, rows: &[&str]) -> bool {
-        rows.iter().any(|row| self.wants(row))
+    pub fn wants_any<R: AsRef<str>>(&self, rows: &[R]) -> bool {
+        rows.iter().any(|row| self.wants(row.as_ref()))
+    }
+
+    /// True if one of these rows is wanted and a quick run has time for it; otherwise the first one and its like are
+    /// left out.
+    pub(super) fn is_due<R: AsRef<str>>(&mut self, rows: &[R]) -> bool {
+        if !self.wants_any(rows) {
+            return false;
+        }
+        if self.is_out_of_time() {
+            self.leave_out(format!("{} and its like: out of time", rows[0].as_ref()));
+        }
+        !self.is_out_of_time()
     }
 
     /// Wants a row on which a wanted one depends.
@@ -195,15 +225,60 @@ impl Run {
         self.fill(name, Some(value), None, 1, None);
     }
 
+    /// Fills a row with a number of packets or of other things.
+    #[expect(clippy::cast_precision_loss, reason = "a count is far below 2^52")]
+    pub fn record_count(&mut self, name: &str, count: u64) {
+        self.record_one(name, count as f64);
+    }
+
+    /// Fills a row with the number of these things, which its remark names.
+    pub(super) fn record_all(&mut self, name: &str, things: &[String]) {
+        self.record_count(name, things.len() as u64);
+        if !things.is_empty() {
+            self.remark(name, things.join("; "));
+        }
+    }
+
     /// Says why a row has no value.
     pub fn missing(&mut self, name: &str, reason: impl Into<String>) {
         self.fill(name, None, None, 0, Some(reason.into()));
     }
 
     /// Says loudly that several rows have no value, and why.
-    pub fn skip(&mut self, names: &[&str], why: &str) {
+    pub fn skip<R: AsRef<str>>(&mut self, names: &[R], why: &str) {
         self.screen.line(format!("  {} {why}", self.screen.accent("skipped:")));
-        names.iter().for_each(|name| self.missing(name, why));
+        names.iter().for_each(|name| self.missing(name.as_ref(), why));
+    }
+
+    /// The value of a result; without one, rows are skipped for that reason.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub(super) fn or_skip<T, R: AsRef<str>>(
+        &mut self,
+        rows: &[R],
+        result: anyhow::Result<T>,
+    ) -> anyhow::Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(reason) => {
+                polder_testbed::interrupt::check()?;
+                self.skip(rows, &format!("{reason:#}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// True if one of these rows is wanted and what they need is there; otherwise they are skipped for its reason.
+    ///
+    /// # Errors
+    /// When interrupted.
+    pub(super) fn is_possible<T, R: AsRef<str>>(
+        &mut self,
+        rows: &[R],
+        available: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<bool> {
+        Ok(self.wants_any(rows) && self.or_skip(rows, available())?.is_some())
     }
 
     /// Adds a remark to a row that has been filled.
@@ -321,16 +396,16 @@ mod tests {
     use super::*;
     use crate::report::join::join;
 
-    const PROMISES: &[Promise] = &[
-        Promise { name: "t.a", unit: "ns", better: Better::Lower, goal: Goal::Row("t.b") },
-        Promise { name: "t.b", unit: "ns", better: Better::Lower, goal: Goal::None },
-        Promise { name: "t.c", unit: "Mpps", better: Better::Higher, goal: Goal::Value(2.0) },
-        Promise { name: "t.d", unit: "ns", better: Better::Lower, goal: Goal::Value(1.0) },
-    ];
+    const TABLE: &str =
+        "t.a | ns | lower | = .b\nt.b | ns | lower |\nt.c | Mpps | higher | 2\nt.d | ns | lower | 1\n";
+
+    fn promises() -> &'static [Promise] {
+        crate::scenarios::rows::of(TABLE)
+    }
 
     #[test]
     fn promises_are_kept_in_order_and_judged() {
-        let mut run = Run::start(Screen::new(), "t", PROMISES, (true, &[])).unwrap();
+        let mut run = Run::start(Screen::new(), "t", promises(), (true, &[])).unwrap();
         run.record_one("t.c", 1.9);
         run.record_one("t.b", 10.0);
         run.record("t.a", &[9.0, 9.5, 10.5].into_iter().collect());
@@ -352,7 +427,7 @@ mod tests {
 
     #[test]
     fn only_wanted_rows_are_wanted_and_an_unknown_one_is_told() {
-        let only = |part: &str| Run::start(Screen::new(), "t", PROMISES, (true, &[part.to_owned()]));
+        let only = |part: &str| Run::start(Screen::new(), "t", promises(), (true, &[part.to_owned()]));
         let mut run = only("t.a").unwrap();
         assert!(run.wants("t.a") && !run.wants("t.b") && run.wants_any(&["t.b", "t.a"]));
         run.want("t.b");
@@ -366,7 +441,7 @@ mod tests {
     #[test]
     fn parts_are_judged_as_a_whole() {
         let part = |row: &str, value| {
-            let mut run = Run::start(Screen::new(), "t", PROMISES, (true, &[row.to_owned()])).unwrap();
+            let mut run = Run::start(Screen::new(), "t", promises(), (true, &[row.to_owned()])).unwrap();
             run.record_one(row, value);
             run.finish()
         };
@@ -374,7 +449,7 @@ mod tests {
         assert_eq!((parts[0].rows[0].met, parts[2].rows[0].met), (None, None));
         for (count, met) in [(2, true), (3, false)] {
             let mut whole = join(parts[..count].to_vec(), &[]).unwrap();
-            judge(PROMISES, &mut whole);
+            judge(promises(), &mut whole);
             assert_eq!((whole.rows[0].goal, whole.rows[0].met), (Some(10.0), Some(met)));
         }
     }

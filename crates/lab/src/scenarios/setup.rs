@@ -48,6 +48,30 @@ pub(super) enum Contender {
     Echo(Service),
 }
 
+/// Contenders by their names in tables of rows.
+const NAMES: [(&str, Contender); 13] = [
+    ("polder", Contender::Polder),
+    ("polder_vxlan", Contender::PolderVxlan),
+    ("polder_tcx", Contender::PolderTcx),
+    ("polder_tcx_vxlan", Contender::PolderTcxVxlan),
+    ("polder_auto", Contender::PolderAuto),
+    ("polder_32", Contender::Polder32),
+    ("bare", Contender::Bare),
+    ("testpmd", Contender::Testpmd),
+    ("ovs", Contender::Ovs),
+    ("ovs_vxlan", Contender::OvsVxlan),
+    ("kernel", Contender::Kernel(Napi::Threaded)),
+    ("kernel_softirq", Contender::Kernel(Napi::Softirq)),
+    ("kernel_gretap", Contender::KernelGretap),
+];
+
+impl Contender {
+    /// The contender of that name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, contender)| *contender)
+    }
+}
+
 /// Parameters of a testbed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {

@@ -6,6 +6,7 @@ use super::modem;
 use super::short::with_reloaders;
 use super::windows::Windows;
 use crate::scenarios::Run;
+use crate::scenarios::turns::in_turn;
 use anyhow::anyhow;
 use polder_buffers::{
     AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions, FragmentOptions,
@@ -13,8 +14,6 @@ use polder_buffers::{
 };
 use polder_testbed::clock;
 use polder_testbed::command;
-use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::topology::pin_here;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,8 +36,11 @@ const NONE: Switches = Switches {
     never_cross: 4096,
 };
 
+/// Name, switches and number of threads.
+type Column = (&'static str, Switches, usize);
+
 /// Columns of the table: name, switches, and number of threads that allocate.
-pub(super) fn columns() -> [(&'static str, Switches, usize); 11] {
+pub(super) fn columns() -> [Column; 11] {
     let all = Switches::default();
     let no_reuse = Switches { reuses: false, ..all };
     [
@@ -79,31 +81,27 @@ pub(super) fn measure(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()
     }
     let remedy = command::remedy(if command::exists("iperf3") { "taskset" } else { "iperf3" });
     let rows = [rows("mbit"), rows("cpu_ns_per_packet")].concat();
-    run.skip(&rows.iter().map(String::as_str).collect::<Vec<_>>(), &remedy);
+    run.skip(&rows, &remedy);
     Ok(())
 }
 
 /// Measures the cost of a buffer without a gateway.
 fn alone(run: &mut Run, cores: (usize, usize)) -> anyhow::Result<()> {
-    let (rounds, batches) = (run.quick_or(3, 10), run.quick_or(1000, 4000));
-    let mut costs = columns().map(|_| (Samples::new(), Samples::new()));
-    for round in 1..=rounds {
-        run.says(&format!("what each technique brings, run {round} of {rounds}"));
-        for ((_, switches, threads), samples) in columns().iter().zip(&mut costs) {
-            interrupt::check()?;
-            let (cost, missed) = cost(switches, *threads, batches, cores)?;
-            samples.0.push(cost);
-            samples.1.push(missed * 100.0);
-        }
-    }
-    for ((name, ..), (samples, missed)) in columns().iter().zip(&costs) {
+    let batches = run.quick_or(1000, 4000);
+    let name = |_: &Column| "what each technique brings".to_owned();
+    let sheet = in_turn(run, run.quick_or(3, 10), columns(), name, |(name, switches, threads), sheet| {
+        let (cost, missed) = cost(switches, *threads, batches, cores)?;
+        sheet.push(format!("buffers.ablation.{name}.ns_per_alloc"), cost);
+        sheet.push(*name, missed * 100.0);
+        Ok(())
+    })?;
+    sheet.record(run);
+    for (name, ..) in columns() {
         let row = format!("buffers.ablation.{name}.ns_per_alloc");
-        if *name == "C5" {
+        if name == "C5" {
             run.missing(&row, "a ring's threshold takes no buffer by itself: see the gateway's rows");
         } else {
-            run.record(&row, samples);
-            let missed = missed.median().unwrap_or_default();
-            run.remark(&row, format!("{missed:.2} % could not be had at once"));
+            run.remark(&row, format!("{:.2} % could not be had at once", sheet.median(name)));
         }
     }
     Ok(())
@@ -116,40 +114,22 @@ fn flows(run: &mut Run, (core, other): (usize, usize)) -> anyhow::Result<()> {
     let time = Duration::from_secs(time);
     run.place("the modem table: polder (no_reuse_2: both cores)", core, "workers, pinned");
     run.place("the modem table: iperf3", 0, "process, pinned");
-    let is_quick = run.is_quick();
-    let chosen = columns().into_iter().filter(|(name, ..)| !is_quick || QUICK.contains(name));
-    let mut chosen = chosen.map(|column| (column, Flows::default())).collect::<Vec<_>>();
-    for round in 1..=rounds {
-        run.says(&format!("five flows through a gateway, run {round} of {rounds}"));
-        for ((_, switches, threads), flows) in &mut chosen {
-            interrupt::check()?;
-            flows.push(modem::run(switches, &[core, other][..*threads], time)?);
-        }
-    }
-    if is_quick {
+    let mut chosen = columns().to_vec();
+    if run.is_quick() {
+        chosen.retain(|(name, ..)| QUICK.contains(name));
         run.leave_out(
             "five flows through a gateway with techniques one by one (all off and all on are there)",
         );
     }
-    for ((name, ..), flows) in &chosen {
-        run.record(&format!("buffers.ablation.{name}.mbit"), &flows.mbit);
-        run.record(&format!("buffers.ablation.{name}.cpu_ns_per_packet"), &flows.nanos);
-    }
+    let name = |_: &Column| "five flows through a gateway".to_owned();
+    let sheet = in_turn(run, rounds, &mut chosen, name, |(name, switches, threads), sheet| {
+        let figures = modem::run(switches, &[core, other][..*threads], time)?;
+        sheet.push(format!("buffers.ablation.{name}.mbit"), figures.mbit);
+        sheet.push(format!("buffers.ablation.{name}.cpu_ns_per_packet"), figures.nanos_per_packet);
+        Ok(())
+    })?;
+    sheet.record(run);
     Ok(())
-}
-
-/// Results of several runs of five flows.
-#[derive(Debug, Default)]
-struct Flows {
-    mbit: Samples,
-    nanos: Samples,
-}
-
-impl Flows {
-    fn push(&mut self, figures: modem::Figures) {
-        self.mbit.push(figures.mbit);
-        self.nanos.push(figures.nanos_per_packet);
-    }
 }
 
 /// Nanoseconds of taking a buffer, writing its first line, and releasing it, half of them frames and half

@@ -8,7 +8,6 @@ mod own;
 mod patterns;
 mod peers;
 mod pieces;
-mod promises;
 mod receiving;
 pub(super) mod short;
 pub(super) mod switched;
@@ -16,6 +15,7 @@ mod sys;
 pub(super) mod windows;
 
 use super::testbed::cores;
+use super::turns::{Sheet, in_turn};
 use super::{Run, Scenario};
 use anyhow::anyhow;
 use own::Alone;
@@ -23,8 +23,6 @@ use peers::{Figures, PEERS, Peer, Programs};
 use polder_buffers::FragmentOptions;
 use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
-use promises::{AFTER_BURST, BEST_MALLOC, PROMISES};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use windows::WINDOW;
 
@@ -33,12 +31,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "buffers",
     about: "taking memory and giving it back, beside DPDK, glibc, jemalloc and mimalloc, and when there is little",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/buffers.rows"),
     measure,
 };
 
-/// Figures of several runs, by the name of their row.
-type Rows = BTreeMap<String, Samples>;
+const BEST_MALLOC: &str = "buffers.get_put.bulk32.ratio_vs_best_malloc";
+const AFTER_BURST: &str = "buffers.memory_after_burst_percent";
 const FRAGMENTS: [u32; 3] = [256, 1024, 2048];
 const SWITCH: [(bool, &str); 2] = [(true, "on"), (false, "off")];
 const MALLOCS: [&str; 3] = ["glibc", "jemalloc", "mimalloc"];
@@ -49,19 +47,19 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("releasing on the other core; reloaders; control traffic", other, "threads, pinned");
     let objects = run.quick_or(400, 2000) * WINDOW;
     let is_beside_peers =
-        wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment", "buffers.drain"]);
+        run.wants_any_of(&["buffers.get_put", "buffers.cross_core", "buffers.fragment", "buffers.drain"]);
     let programs = Programs::new()?;
-    let peers = if is_beside_peers { prepare(run, &programs) } else { Vec::new() };
-    if wants(run, &["buffers.get_put", "buffers.cross_core", "buffers.fragment"]) {
+    let peers = if is_beside_peers { prepare(run, &programs)? } else { Vec::new() };
+    if run.wants_any_of(&["buffers.get_put", "buffers.cross_core", "buffers.fragment"]) {
         taking(run, objects, &programs, &peers)?;
     }
-    if wants(run, &["buffers.control."]) {
+    if run.wants_any_of(&["buffers.control."]) {
         apart(|| controls(run, objects))?;
     }
-    if wants(run, &["buffers.drain"]) {
+    if run.wants_any_of(&["buffers.drain"]) {
         drained(run, &programs, &peers)?;
     }
-    if wants(run, &["buffers.control_failures"]) {
+    if run.wants_any_of(&["buffers.control_failures"]) {
         greed(run)?;
     }
     if run.wants(AFTER_BURST) {
@@ -71,45 +69,32 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     receiving::measure(run)
 }
 
-/// True if a row is wanted whose name begins in one of these ways.
-fn wants(run: &Run, beginnings: &[&str]) -> bool {
-    let begins = |name: &str| beginnings.iter().any(|beginning| name.starts_with(beginning));
-    PROMISES.iter().any(|promise| begins(promise.name) && run.wants(promise.name))
-}
-
 /// Taking and releasing: Polder's own and the peers', one run of each after the other.
 fn taking(run: &mut Run, objects: usize, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
-    let rounds = run.quick_or(3, 10);
-    let (mut rows, mut beside) = (Rows::new(), Rows::new());
-    for round in 1..=rounds {
-        run.says(&format!("taking and releasing, run {round} of {rounds}"));
-        apart(|| own(&mut rows, objects, cores()))?;
-        for &peer in peers {
-            interrupt::check()?;
-            enter(&mut rows, &mut beside, peer, &programs.run(peer, cores(), objects, &[])?);
+    let mut all = [None].into_iter().chain(peers.iter().copied().map(Some)).collect::<Vec<_>>();
+    let name = |_: &Option<Peer>| "taking and releasing".to_owned();
+    let sheet = in_turn(run, run.quick_or(3, 10), &mut all, name, |peer, sheet| match *peer {
+        None => apart(|| own(sheet, objects, cores())),
+        Some(peer) => {
+            enter(sheet, peer, &programs.run(peer, cores(), objects, &[])?);
+            Ok(())
         }
-    }
-    rows.iter().for_each(|(row, samples)| run.record(row, samples));
+    })?;
+    sheet.record(run);
     ratios(run);
-    name_mallocs(run, &beside);
+    name_mallocs(run, &sheet);
     Ok(())
 }
 
 /// Peers that are there; those that are not are skipped loudly.
-fn prepare(run: &mut Run, programs: &Programs) -> Vec<Peer> {
+fn prepare(run: &mut Run, programs: &Programs) -> anyhow::Result<Vec<Peer>> {
     let mut ready = Vec::new();
     for peer in PEERS {
         run.says(&format!("compiling the program of {}", peer.names()[0]));
-        match programs.prepare(peer) {
-            Ok(()) => ready.push(peer),
-            Err(error) => {
-                let rows = peer.names().iter().flat_map(|name| rows_of(name)).collect::<Vec<_>>();
-                let rows = rows.iter().map(String::as_str).collect::<Vec<_>>();
-                run.skip(&rows, &format!("{error:#}"));
-            }
-        }
+        let rows = peer.names().iter().flat_map(|name| rows_of(name)).collect::<Vec<_>>();
+        ready.extend(run.or_skip(&rows, programs.prepare(peer))?.map(|()| peer));
     }
-    ready
+    Ok(ready)
 }
 
 fn rows_of(name: &str) -> [String; 3] {
@@ -128,48 +113,40 @@ fn apart<R: Send>(work: impl FnOnce() -> anyhow::Result<R> + Send) -> anyhow::Re
 }
 
 /// One run of everything that is Polder's own.
-fn own(rows: &mut Rows, objects: usize, cores: (usize, usize)) -> anyhow::Result<()> {
-    let mut push = |row: String, value: f64| rows.entry(row).or_default().push(value);
+fn own(sheet: &mut Sheet, objects: usize, cores: (usize, usize)) -> anyhow::Result<()> {
     for (name, alone) in
         [("polder", own::frames_alone(objects)?), ("polder_packet", own::packets_alone(objects)?)]
     {
         let Alone { single, bulk } = alone;
-        push(format!("buffers.get_put.single.ns.{name}"), single);
-        push(format!("buffers.get_put.bulk32.ns.{name}"), bulk);
+        sheet.push(format!("buffers.get_put.single.ns.{name}"), single);
+        sheet.push(format!("buffers.get_put.bulk32.ns.{name}"), bulk);
     }
     for bytes in FRAGMENTS {
         for (biased_count, ending) in SWITCH {
             interrupt::check()?;
             let options = FragmentOptions { biased_count, ..FragmentOptions::default() };
             let row = |where_to: &str| format!("buffers.fragment_{bytes}.{where_to}.ns.{ending}");
-            push(row("same_core"), own::fragments_alone(objects, bytes, options)?.bulk);
+            sheet.push(row("same_core"), own::fragments_alone(objects, bytes, options)?.bulk);
             if cores.0 != cores.1 {
-                push(row("cross_core"), own::fragments_across(objects, cores, bytes, options)?);
+                sheet.push(row("cross_core"), own::fragments_across(objects, cores, bytes, options)?);
             }
         }
     }
     if cores.0 != cores.1 {
-        push("buffers.cross_core.ns.polder".to_owned(), own::frames_across(objects, cores)?);
-        push("buffers.cross_core.ns.polder_packet".to_owned(), own::packets_across(objects, cores)?);
+        sheet.push("buffers.cross_core.ns.polder", own::frames_across(objects, cores)?);
+        sheet.push("buffers.cross_core.ns.polder_packet", own::packets_across(objects, cores)?);
     }
     Ok(())
 }
 
-/// Puts a peer's figures into the rows; what a malloc costs for a fragment stands beside.
-fn enter(rows: &mut Rows, beside: &mut Rows, peer: Peer, figures: &Figures) {
+/// Puts a peer's figures on the sheet; the costs of fragments by a malloc are no rows.
+fn enter(sheet: &mut Sheet, peer: Peer, figures: &Figures) {
     for (name, &value) in figures {
-        let row = match peer {
-            Peer::Dpdk => {
-                let Some((what, whose)) = name.rsplit_once('.') else { continue };
-                format!("buffers.{what}.ns.{whose}")
-            }
-            Peer::Malloc(whose, _) if name.starts_with("fragment") => {
-                beside.entry(format!("{name} {whose}")).or_default().push(value);
-                continue;
-            }
-            Peer::Malloc(whose, _) => format!("buffers.{name}.ns.{whose}"),
-        };
-        rows.entry(row).or_default().push(value);
+        match (peer, name.rsplit_once('.')) {
+            (Peer::Dpdk, Some((what, whose))) => sheet.push(format!("buffers.{what}.ns.{whose}"), value),
+            (Peer::Dpdk, None) => {}
+            (Peer::Malloc(whose, _), _) => sheet.push(format!("buffers.{name}.ns.{whose}"), value),
+        }
     }
 }
 
@@ -192,10 +169,12 @@ fn ratios(run: &mut Run) {
 }
 
 /// Notes the cost of mallocs for as many bytes beside the rows of fragments.
-fn name_mallocs(run: &mut Run, beside: &Rows) {
+fn name_mallocs(run: &mut Run, sheet: &Sheet) {
     for bytes in FRAGMENTS {
         for (what, measured) in [("same_core", "same_core.bulk32"), ("cross_core", "cross_core")] {
-            let cost = |name: &str| beside.get(&format!("fragment_{bytes}.{measured} {name}"))?.median();
+            let cost = |name: &str| {
+                sheet.samples(&format!("buffers.fragment_{bytes}.{measured}.ns.{name}")).median()
+            };
             let told = MALLOCS.iter().filter_map(|name| Some(format!("{name} {:.1} ns", cost(name)?)));
             let told = told.collect::<Vec<_>>().join(", ");
             run.remark(&format!("buffers.fragment_{bytes}.{what}.ns.on"), told);
@@ -232,30 +211,24 @@ fn controls(run: &mut Run, objects: usize) -> anyhow::Result<()> {
 
 fn drained(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
     let cores = cores();
-    let rounds = run.quick_or(8, 40);
     // Code and stacks are there from the second time on.
     short::drain(true, cores)?;
+    let mut missed = [0, 0];
+    let name = |&(_, ending): &(bool, &str)| format!("a burst that drains the reserve, reload {ending}");
+    let sheet = in_turn(run, run.quick_or(8, 40), SWITCH, name, |&mut (reloads, ending), sheet| {
+        let drain = short::drain(reloads, cores)?;
+        sheet.push(format!("buffers.drain.p999_ns.{ending}"), drain.p999);
+        sheet.push(format!("buffers.drain.minor_faults.{ending}"), drain.faults);
+        sheet.push(ending, drain.longest);
+        missed[usize::from(reloads)] += drain.missed;
+        Ok(())
+    })?;
+    sheet.record(run);
     for (reloads, ending) in SWITCH {
-        run.says(&format!("a burst that drains the reserve, reload {ending}"));
-        let (mut p999, mut faults, mut longest, mut missed) =
-            (Samples::new(), Samples::new(), Samples::new(), 0);
-        for _ in 0..rounds {
-            interrupt::check()?;
-            let drain = short::drain(reloads, cores)?;
-            p999.push(drain.p999);
-            faults.push(drain.faults);
-            longest.push(drain.longest);
-            missed += drain.missed;
-        }
-        let row = format!("buffers.drain.p999_ns.{ending}");
-        run.record(&row, &p999);
-        let (_, worst) = longest.spread().unwrap_or_default();
-        let median = longest.median().unwrap_or_default();
-        run.remark(
-            &row,
-            format!("longest of a burst {median:.0} ns, of all {worst:.0}; {missed} could not be had"),
-        );
-        run.record(&format!("buffers.drain.minor_faults.{ending}"), &faults);
+        let (_, worst) = sheet.samples(ending).spread().unwrap_or_default();
+        let (median, missed) = (sheet.median(ending), missed[usize::from(reloads)]);
+        let text = format!("longest of a burst {median:.0} ns, of all {worst:.0}; {missed} could not be had");
+        run.remark(&format!("buffers.drain.p999_ns.{ending}"), text);
     }
     name_mallocs_drained(run, programs, peers)
 }

@@ -32,74 +32,55 @@ fn region() -> anyhow::Result<Region> {
     Ok(Region::new(RegionOptions { slots: SLOTS, slot_bytes: SLOT_BYTES })?)
 }
 
-#[inline(always)]
-fn frame_once(pool: &mut Pool) {
-    if let Some(mut frame) = pool.take() {
-        black_box(&mut frame);
-        pool.release_frame(frame);
-    }
-}
-
-#[inline(always)]
-fn packet_once(pool: &mut Pool) {
-    if let Some(frame) = pool.take() {
-        let mut packet = Packet::new(frame);
-        black_box(&mut packet);
-        pool.release_packet(packet);
-    }
-}
-
-#[inline(always)]
-fn fragment_once(fragments: &mut Fragments, bytes: u32) {
-    if let Some(mut frame) = fragments.take(bytes) {
-        black_box(&mut frame);
-        fragments.release(frame);
-        fragments.settle();
-    }
-}
-
 /// Frames: what DPDK's mempool hands out.
 pub(super) fn frames_alone(rounds: usize) -> anyhow::Result<Alone> {
-    let mut pool = region()?.pool();
+    let state = (region()?.pool(), Vec::with_capacity(BULK));
+    let once = |(pool, _): &mut (Pool, _)| {
+        if let Some(mut frame) = pool.take() {
+            black_box(&mut frame);
+            pool.release_frame(frame);
+        }
+    };
+    Ok(alone(rounds, state, once, |(pool, frames)| {
+        pool.take_bulk(BULK, frames);
+        black_box(&mut *frames);
+        pool.release_bulk(frames);
+    }))
+}
+
+/// Costs of taking an object and putting it back, one at a time and [`BULK`] at a time.
+#[inline(always)]
+fn alone<S>(rounds: usize, mut state: S, once: impl Fn(&mut S), many: impl Fn(&mut S)) -> Alone {
     let (mut single, mut bulk) = (Windows::new(), Windows::new());
-    let mut frames = Vec::with_capacity(BULK);
     for _ in 0..rounds / WINDOW {
         single.time(WINDOW, || {
             for _ in 0..WINDOW {
-                frame_once(&mut pool);
+                once(&mut state);
             }
         });
         bulk.time(WINDOW, || {
             for _ in 0..WINDOW / BULK {
-                pool.take_bulk(BULK, &mut frames);
-                black_box(&mut frames);
-                pool.release_bulk(&mut frames);
+                many(&mut state);
             }
         });
     }
-    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+    Alone { single: single.nanos(), bulk: bulk.nanos() }
 }
 
 /// Whole packets: what an mbuf is there.
 pub(super) fn packets_alone(rounds: usize) -> anyhow::Result<Alone> {
-    let mut pool = region()?.pool();
-    let (mut single, mut bulk) = (Windows::new(), Windows::new());
-    let mut batch = Batch::new();
-    for _ in 0..rounds / WINDOW {
-        single.time(WINDOW, || {
-            for _ in 0..WINDOW {
-                packet_once(&mut pool);
-            }
-        });
-        bulk.time(WINDOW, || {
-            for _ in 0..WINDOW / BULK {
-                fill(&mut batch, &mut pool);
-                black_box(&mut batch);
-                pool.release(&mut batch);
-            }
-        });
-    }
-    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+    let once = |(pool, _): &mut (Pool, Batch)| {
+        if let Some(frame) = pool.take() {
+            let mut packet = Packet::new(frame);
+            black_box(&mut packet);
+            pool.release_packet(packet);
+        }
+    };
+    Ok(alone(rounds, (region()?.pool(), Batch::new()), once, |(pool, batch)| {
+        fill(batch, pool);
+        black_box(&mut *batch);
+        pool.release(batch);
+    }))
 }
 
 #[inline]
@@ -144,26 +125,21 @@ pub(super) fn packets_across(rounds: usize, cores: (usize, usize)) -> anyhow::Re
     )
 }
 
-/// Fragments of `bytes` on one core.
+/// Fragments of these bytes on one core.
 pub(super) fn fragments_alone(rounds: usize, bytes: u32, options: FragmentOptions) -> anyhow::Result<Alone> {
-    let mut fragments = FragmentMemory::new(options)?.fragments();
-    let (mut single, mut bulk) = (Windows::new(), Windows::new());
-    let mut frames: Vec<Frame> = Vec::with_capacity(BULK);
-    for _ in 0..rounds / WINDOW {
-        single.time(WINDOW, || {
-            for _ in 0..WINDOW {
-                fragment_once(&mut fragments, bytes);
-            }
-        });
-        bulk.time(WINDOW, || {
-            for _ in 0..WINDOW / BULK {
-                fragments.take_bulk(bytes, BULK, &mut frames);
-                black_box(&mut frames);
-                fragments.release_bulk(&mut frames);
-            }
-        });
-    }
-    Ok(Alone { single: single.nanos(), bulk: bulk.nanos() })
+    let state = (FragmentMemory::new(options)?.fragments(), Vec::with_capacity(BULK));
+    let once = |(fragments, _): &mut (Fragments, Vec<Frame>)| {
+        if let Some(mut frame) = fragments.take(bytes) {
+            black_box(&mut frame);
+            fragments.release(frame);
+            fragments.settle();
+        }
+    };
+    Ok(alone(rounds, state, once, |(fragments, frames)| {
+        fragments.take_bulk(bytes, BULK, frames);
+        black_box(&mut *frames);
+        fragments.release_bulk(frames);
+    }))
 }
 
 /// Fragments that are taken on the first core and released on the second.
@@ -187,23 +163,12 @@ pub(super) fn fragments_across(
 
 /// Memory of the platform's allocator, one call a buffer, on one core.
 pub(super) fn mallocs_alone(rounds: usize, bytes: usize) -> Alone {
-    let (mut single, mut bulk) = (Windows::new(), Windows::new());
-    let mut buffers = Vec::<Vec<u8>>::with_capacity(BULK);
-    for _ in 0..rounds / WINDOW {
-        single.time(WINDOW, || {
-            for _ in 0..WINDOW {
-                drop(black_box(Vec::<u8>::with_capacity(bytes)));
-            }
-        });
-        bulk.time(WINDOW, || {
-            for _ in 0..WINDOW / BULK {
-                buffers.extend((0..BULK).map(|_| Vec::with_capacity(bytes)));
-                black_box(&mut buffers);
-                buffers.clear();
-            }
-        });
-    }
-    Alone { single: single.nanos(), bulk: bulk.nanos() }
+    let once = |_: &mut Vec<Vec<u8>>| drop(black_box(Vec::<u8>::with_capacity(bytes)));
+    alone(rounds, Vec::with_capacity(BULK), once, |buffers| {
+        buffers.extend((0..BULK).map(|_| Vec::with_capacity(bytes)));
+        black_box(&mut *buffers);
+        buffers.clear();
+    })
 }
 
 /// The same, allocated on the first core and freed on the second.

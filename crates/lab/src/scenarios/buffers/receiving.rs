@@ -1,11 +1,9 @@
 //! Best supply of a receive ring: the threshold below which it is refilled, and the length up to which
 //! packets are copied out of their frames. A gateway that bridges two veths over AF_XDP is what says so.
 
-use super::wants;
 use crate::scenarios::Run;
 use crate::scenarios::testbed::{Contender, Setup, Testbed, cores};
-use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
+use crate::scenarios::turns::in_turn;
 use polder_testbed::peers::{Receiving, Task};
 use polder_testbed::traffic::raw::{Faults, Plan};
 use std::time::Duration;
@@ -31,17 +29,9 @@ const BURST: u32 = 128;
 const OVERLOAD: f64 = 1_500_000.0;
 const TIME: Duration = Duration::from_millis(500);
 
-/// Results of several runs with one setting.
-#[derive(Debug, Default)]
-struct Gave {
-    nanos: Samples,
-    lost: Samples,
-    carried: Samples,
-}
-
 /// Fills the rows; each setting is tried in turn, round after round.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !wants(run, &["buffers.ring"]) {
+    if !run.wants_any_of(&["buffers.ring"]) {
         return Ok(());
     }
     if run.is_quick() {
@@ -51,20 +41,17 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     run.place("how a ring is supplied: polder and its NAPI thread", core, "pinned");
     run.place("how a ring is supplied: generator and sink", other, "pinned");
-    let rounds = 5;
-    let mut gave = SETTINGS.map(|_| Gave::default());
-    for round in 1..=rounds {
-        for ((name, receiving), gave) in SETTINGS.into_iter().zip(&mut gave) {
-            interrupt::check()?;
-            run.says(&format!("how a receive ring is supplied: {name}, run {round} of {rounds}"));
-            try_one(receiving, gave)?;
-        }
-    }
-    for ((name, _), gave) in SETTINGS.iter().zip(&gave) {
-        run.record(&format!("buffers.ring.{name}.cpu_ns_per_packet"), &gave.nanos);
-        run.record(&format!("buffers.ring.{name}.lost_percent"), &gave.lost);
-        run.record(&format!("buffers.ring.{name}.overload_mpps"), &gave.carried);
-    }
+    let name = |(name, _): &(&str, Receiving)| format!("how a receive ring is supplied: {name}");
+    let sheet = in_turn(run, 5, SETTINGS, name, |(name, receiving), sheet| {
+        let Ring(mut stand) = Ring::lay(*receiving)?;
+        let bursts = stand.run(&Plan { rate: RATE, burst: BURST, time: TIME, faults: Faults::default() })?;
+        sheet.push(format!("buffers.ring.{name}.cpu_ns_per_packet"), bursts.nanos_per_packet());
+        sheet.push(format!("buffers.ring.{name}.lost_percent"), bursts.loss() * 100.0);
+        let overload = stand.run(&Plan::steady(OVERLOAD, TIME))?;
+        sheet.push(format!("buffers.ring.{name}.overload_mpps"), overload.rate() / 1e6);
+        Ok(())
+    })?;
+    sheet.record(run);
     Ok(())
 }
 
@@ -85,14 +72,4 @@ impl Ring {
         let plan = Plan { rate: RATE, burst: BURST, time, faults: Faults::default() };
         Ok(self.0.run(&plan)?.nanos_per_packet())
     }
-}
-
-fn try_one(receiving: Receiving, gave: &mut Gave) -> anyhow::Result<()> {
-    let Ring(mut stand) = Ring::lay(receiving)?;
-    let bursts = stand.run(&Plan { rate: RATE, burst: BURST, time: TIME, faults: Faults::default() })?;
-    gave.nanos.push(bursts.nanos_per_packet());
-    gave.lost.push(bursts.loss() * 100.0);
-    let overload = stand.run(&Plan::steady(OVERLOAD, TIME))?;
-    gave.carried.push(overload.rate() / 1e6);
-    Ok(())
 }

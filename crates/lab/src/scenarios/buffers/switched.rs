@@ -7,7 +7,7 @@ use super::receiving::{Ring, USUAL};
 use super::windows::WINDOW;
 use super::{ablation, apart, own, pieces, short};
 use crate::scenarios::Run;
-use crate::scenarios::contrast::{contrast, is_wanted, skip};
+use crate::scenarios::contrast::{between, contrast, is_wanted};
 use crate::scenarios::testbed::cores;
 use crate::scenarios::usb::blocks;
 use polder_buffers::{FragmentOptions, Switches};
@@ -154,19 +154,9 @@ fn rings(run: &mut Run) -> anyhow::Result<()> {
         return Ok(());
     }
     let time = Duration::from_millis(run.quick_or(200, 1000));
-    match (Ring::lay(USUAL), Ring::lay(Receiving { refill_below_percent: 100, ..USUAL })) {
-        (Ok(mut with), Ok(mut without)) => contrast(
-            run,
-            "C.C5_af_xdp",
-            || with.nanos(time),
-            || without.nanos(time),
-            [
-                "CPU time of a packet in bursts of 128 through an AF_XDP bridge; refilled below 67 %",
-                "refilled after every poll",
-            ],
-        ),
-        (Err(error), _) | (_, Err(error)) => skip(run, "C.C5_af_xdp", &error),
-    }
+    let sides = [Ring::lay(USUAL), Ring::lay(Receiving { refill_below_percent: 100, ..USUAL })];
+    let on = "CPU time of a packet in bursts of 128 through an AF_XDP bridge; refilled below 67 %";
+    between(run, "C.C5_af_xdp", sides, |ring| ring.nanos(time), [on, "refilled after every poll"])
 }
 
 /// Techniques of D on the path of a gateway: one TCP stream between two TAPs.
@@ -200,14 +190,10 @@ fn streams(run: &mut Run) -> anyhow::Result<()> {
         run.place("D: polder between two TAPs", cores().0, "worker, pinned");
         run.place("D: iperf3, one stream", 0, "processes, pinned");
         let time = Duration::from_secs(1);
-        match (Modem::start(&all, &[cores().0]), Modem::start(&without, &[cores().0])) {
-            (Ok(with), Ok(without)) => {
-                let nanos = |modem: &Modem| Ok(modem.flows(STREAM, time)?.nanos_per_packet);
-                let on = "CPU time of the worker and reload workers a packet, copy_break = 256";
-                contrast(run, technique, || nanos(&with), || nanos(&without), [on, remark])?;
-            }
-            (Err(error), _) | (_, Err(error)) => skip(run, technique, &error)?,
-        }
+        let sides = [Modem::start(&all, &[cores().0]), Modem::start(&without, &[cores().0])];
+        let nanos = |modem: &mut Modem| Ok(modem.flows(STREAM, time)?.nanos_per_packet);
+        let on = "CPU time of the worker and reload workers a packet, copy_break = 256";
+        between(run, technique, sides, nanos, [on, remark])?;
     }
     Ok(())
 }

@@ -51,12 +51,9 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, 500), (20, 1000));
     let plan = Plan::steady(RATE, Duration::from_millis(time));
     run.place("polder", machine::cores() - 1, "worker, and the NAPI thread of its input, pinned");
-    let mut testbed = match Testbed::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100)) {
-        Ok(testbed) => testbed,
-        Err(error) => {
-            run.skip(&[LOST, LOST_WITHOUT, LOST_WHEN_HELD], &format!("{error:#}"));
-            return Ok(());
-        }
+    let testbed = Testbed::lay(Setup::new(Contender::Polder, Task::Bridge, 64, 100));
+    let Some(mut testbed) = run.or_skip(&[LOST, LOST_WITHOUT, LOST_WHEN_HELD], testbed)? else {
+        return Ok(());
     };
     let (mut with, mut without) = (Sum::default(), Sum::default());
     for round in 1..=rounds {
@@ -67,8 +64,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         end(capture)?;
     }
     for (row, sum) in [(LOST, &with), (LOST_WITHOUT, &without)] {
-        #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-        run.record_one(row, sum.by_gateway() as f64);
+        run.record_count(row, sum.by_gateway());
         run.remark(row, format!("{sum}, in {rounds} runs at {RATE} a second"));
     }
     held(run, &mut testbed)?;
@@ -87,8 +83,7 @@ fn held(run: &mut Run, testbed: &mut Testbed) -> anyhow::Result<()> {
     let held = holding.join().map_err(|_| anyhow!("the control panicked"))?;
     added?;
     held?;
-    #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-    run.record_one(LOST_WHEN_HELD, sum.by_gateway() as f64);
+    run.record_count(LOST_WHEN_HELD, sum.by_gateway());
     run.remark(LOST_WHEN_HELD, format!("{sum}; the worker was held for {HELD:?}"));
     Ok(())
 }

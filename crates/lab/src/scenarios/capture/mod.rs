@@ -5,8 +5,7 @@ mod losses;
 
 use super::engine::harness::ETHERNET;
 use super::testbed::cores;
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::{Run, Scenario};
 use anyhow::Context as _;
 use polder::runtime::worker::Command;
 use polder_datapath::capture::{
@@ -24,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "capture",
     about: "what a capture costs the traffic: in memory, one core, by what it looks for; loss between veths",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/capture.rows"),
     measure,
 };
 
@@ -32,27 +31,6 @@ const LOST: &str = "capture.traffic_lost";
 const LOST_WITHOUT: &str = "capture.control.no_capture.traffic_lost";
 const LOST_WHEN_HELD: &str = "capture.control.held_worker.traffic_lost";
 const UNMATCHED: &str = "capture.cost_percent.unmatched";
-
-const fn percent(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "%", better: Better::Lower, goal }
-}
-
-const PROMISES: &[Promise] = &[
-    percent("capture.cost_percent.off", Goal::None),
-    percent(UNMATCHED, Goal::Value(3.0)),
-    percent("capture.cost_percent.dhcp", Goal::None),
-    percent("capture.cost_percent.all", Goal::None),
-    percent("capture.cost_percent.clone", Goal::None),
-    Promise {
-        name: "capture.control.four_unmatched.cost_percent",
-        unit: "%",
-        better: Better::Higher,
-        goal: Goal::Row(UNMATCHED),
-    },
-    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: LOST_WITHOUT, unit: "packets", better: Better::Lower, goal: Goal::None },
-    Promise { name: LOST_WHEN_HELD, unit: "packets", better: Better::Higher, goal: Goal::Value(1.0) },
-];
 
 /// Memory between worker and reader, as a gateway has it.
 const MEMORY: usize = 4 << 20;

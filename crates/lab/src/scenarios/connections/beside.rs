@@ -2,12 +2,11 @@
 
 use super::router::{Forwarder, LEFT, Router, Rules, Wires};
 use super::stream::{Seen, Stream};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
+use crate::scenarios::turns::in_turn;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::interrupt;
 use polder_testbed::meters::sequence::ratio;
-use polder_testbed::meters::statistics::Samples;
 use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Stdio;
@@ -16,12 +15,6 @@ use std::time::Duration;
 
 const CHURN: &str = "connections.carried_percent.churn";
 const SWEEP: &str = "connections.carried_percent.sweep";
-
-pub(super) const PROMISES: [Promise; 2] = [percent(CHURN), percent(SWEEP)];
-
-const fn percent(name: &'static str) -> Promise {
-    Promise { name, unit: "%", better: Better::Higher, goal: Goal::Value(95.0) }
-}
 
 /// Time between two changes of each kind, and between two packets of the sweep: a hundred a second.
 const EVERY: Duration = Duration::from_millis(10);
@@ -40,28 +33,30 @@ enum Beside {
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     for (row, beside) in [(CHURN, Beside::Churn), (SWEEP, Beside::Sweep)] {
-        if !run.wants(row) {
-            continue;
-        }
-        if run.is_out_of_time() {
-            run.leave_out(row);
+        if !run.is_due(&[row]) {
             continue;
         }
         let (rounds, seconds) = run.quick_or((1, 3), (10, 5));
         let router = Router::lay(Forwarder::Polder, Rules::Three, Wires::Whole, "")?;
         let mut stream = Stream::open(&router)?;
-        let (mut samples, mut sent, mut made) = (Samples::new(), 0, 0);
-        for round in 1..=rounds {
-            run.says(&format!("{row}, round {round} of {rounds}"));
-            stream.wait_until_carried(&router)?;
-            let before = router.carried()?;
-            let (count, seen) = stream.during(|| beside.during(&router, Duration::from_secs(seconds)))?;
-            let carried = router.carried()?.checked_sub(before).context("the stream was entered anew")?;
-            samples.push(100.0 * ratio(carried, seen.arrivals.received + seen.answers));
-            (sent, made) = (sent + seen.arrivals.sent, made + count);
-            books.take(&seen);
-        }
-        run.record(row, &samples);
+        let (mut sent, mut made) = (0, 0);
+        let sheet = in_turn(
+            run,
+            rounds,
+            [row],
+            |row| (*row).to_owned(),
+            |row, sheet| {
+                stream.wait_until_carried(&router)?;
+                let before = router.carried()?;
+                let (count, seen) = stream.during(|| beside.during(&router, Duration::from_secs(seconds)))?;
+                let carried = router.carried()?.checked_sub(before).context("the stream was entered anew")?;
+                sheet.push(*row, 100.0 * ratio(carried, seen.arrivals.received + seen.answers));
+                (sent, made) = (sent + seen.arrivals.sent, made + count);
+                books.take(&seen);
+                Ok(())
+            },
+        )?;
+        sheet.record(run);
         run.remark(row, format!("of {sent} packets and an answer to each eighth, beside {made} changes"));
         books.unaccounted += router.stop()?;
     }

@@ -5,8 +5,7 @@
 
 use super::router::{ALLOWED, CARRIED_WITHIN, Forwarder, LEFT, RIGHT, Router, Rules, Wires};
 use super::stream::Stream;
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use crate::yielding::beside_busy_cores;
 use anyhow::{Context as _, ensure};
 use polder_testbed::clock;
@@ -18,12 +17,6 @@ use std::time::Duration;
 const LEAKED: &str = "connections.after_rule.leaked";
 const LONGEST: &str = "connections.after_rule.longest_ms";
 const STOPPED: &str = "connections.stopped_control.leaked_after_ms";
-
-pub(super) const PROMISES: [Promise; 3] = [
-    Promise { name: LEAKED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: LONGEST, unit: "ms", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: STOPPED, unit: "ms", better: Better::Lower, goal: Goal::Value(100.0) },
-];
 
 /// Time for which packets are sent before the command, after its return, and after that of a process that stands still.
 const BEFORE: Duration = Duration::from_millis(40);
@@ -100,19 +93,11 @@ struct Site {
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
-    if run.wants_any(&[LEAKED, LONGEST]) {
-        if run.is_out_of_time() {
-            run.leave_out(LEAKED);
-        } else {
-            after_changes(run, books)?;
-        }
+    if run.is_due(&[LEAKED, LONGEST]) {
+        after_changes(run, books)?;
     }
-    if run.wants(STOPPED) {
-        if run.is_out_of_time() {
-            run.leave_out(STOPPED);
-        } else {
-            stopped(run, books)?;
-        }
+    if run.is_due(&[STOPPED]) {
+        stopped(run, books)?;
     }
     Ok(())
 }

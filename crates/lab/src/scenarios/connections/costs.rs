@@ -6,15 +6,14 @@
 use super::frames::Bed;
 use super::router::{Forwarder, Router, Rules, Wires, drop_at_ingress, statistic};
 use super::stream::Stream;
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
 use crate::scenarios::testbed::{cores, nanos_per};
+use crate::scenarios::turns::in_turn;
 use anyhow::{Context as _, anyhow};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::{softirq_threads, thread_time, threads_named};
 use polder_testbed::meters::sequence::ratio;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::meters::stream::StreamMeter;
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::topology::pin_here;
@@ -69,23 +68,8 @@ const PARTS: [Part; 4] = [
     Part { source: Kind::Sockets, rules: Rules::ThreeHundred, rows: rows!("connections.sockets.rules_300") },
 ];
 
-/// Rows of all parts, in their order.
-pub(super) const PROMISES: [Promise; 16] = {
-    let mut all = [cost(PARTS[0].rows[0], Goal::None); 16];
-    let mut at = 0;
-    while at < 16 {
-        let Part { rows, rules, .. } = &PARTS[at / 4];
-        let part = if matches!(rules, Rules::Three) { 0.5 } else { 0.3 };
-        let goal = if at % 4 == 0 { Goal::Times(part, rows[1]) } else { Goal::None };
-        all[at] = cost(rows[at % 4], goal);
-        at += 1;
-    }
-    all
-};
-
-const fn cost(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal }
-}
+/// The sender beside no router.
+const ALONE: &str = "the sender alone";
 
 /// A router with its sender and its receiver.
 enum Source {
@@ -107,15 +91,6 @@ pub(super) struct Cost {
     packets: u64,
     unaccounted: u64,
     reordered: u64,
-}
-
-/// Results of a forwarder.
-#[derive(Default)]
-struct Results {
-    costs: Samples,
-    lost: Samples,
-    carried: Samples,
-    rates: Samples,
 }
 
 /// CPU time of Polder's threads and of the kernel's that work for packets.
@@ -140,9 +115,7 @@ impl Meter {
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     for part in &PARTS {
-        if run.wants_any(&part.rows) && run.is_out_of_time() {
-            run.leave_out(format!("{} and its like", part.rows[0]));
-        } else if run.wants_any(&part.rows) {
+        if run.is_due(&part.rows) {
             part.measure(run, books)?;
         }
     }
@@ -159,27 +132,45 @@ impl Part {
         for (row, forwarder) in self.rows.into_iter().zip(FORWARDERS) {
             if run.wants(row) {
                 run.says(row);
-                match self.lay(forwarder) {
-                    Ok(source) => sources.push((row, source, Results::default())),
-                    Err(error) => run.skip(&[row], &format!("{error:#}")),
-                }
+                sources.extend(run.or_skip(&[row], self.lay(forwarder))?.map(|source| (row, Some(source))));
             }
-            interrupt::check()?;
         }
-        let mut senders = Samples::new();
-        for round in 1..=rounds {
-            let sender = alone.cost(time)?;
-            senders.push(sender.nanos);
-            for (row, source, results) in &mut sources {
-                run.says(&format!("{row}, round {round} of {rounds}"));
+        // The sender alone begins each round.
+        sources.insert(0, (ALONE, None));
+        let mut sender = None;
+        let sheet = in_turn(
+            run,
+            rounds,
+            &mut sources,
+            |(row, _)| (*row).to_owned(),
+            |(row, source), sheet| {
+                let Some(source) = source else {
+                    let cost = alone.cost(time)?;
+                    sheet.push(ALONE, cost.nanos);
+                    sender = Some(cost);
+                    return Ok(());
+                };
                 let cost = source.cost(time)?;
-                results.add(&cost, &sender);
+                let sender = sender.as_ref().context("the sender alone comes first")?;
+                sheet.push(*row, cost.beyond(sender));
+                sheet.push(format!("{row} lost"), 100.0 * cost.loss);
+                sheet.push(format!("{row} carried"), 100.0 * cost.carried);
+                sheet.push(format!("{row} rate"), cost.rate / 1e6);
                 source.account(&cost, books);
-            }
-        }
-        let sender = senders.median().unwrap_or_default();
-        for (row, source, results) in sources {
-            results.record(run, row, sender);
+                Ok(())
+            },
+        )?;
+        sheet.record(run);
+        for (row, source) in sources.into_iter().filter_map(|(row, source)| Some((row, source?))) {
+            let [lost, carried, rate] =
+                ["lost", "carried", "rate"].map(|what| sheet.median(&format!("{row} {what}")));
+            let sender = sheet.median(ALONE);
+            run.remark(
+                row,
+                format!(
+                    "more than {sender:.0} ns of the sender; {rate:.2} Mpps, {lost:.2} % lost, {carried:.1} % carried"
+                ),
+            );
             books.unaccounted += source.into_router().stop()?;
         }
         Ok(())
@@ -231,27 +222,6 @@ impl Cost {
     /// Nanoseconds a packet beyond those of the sender alone.
     pub(super) fn beyond(&self, sender: &Self) -> f64 {
         self.nanos - sender.nanos / (1.0 - self.loss)
-    }
-}
-
-impl Results {
-    fn add(&mut self, cost: &Cost, sender: &Cost) {
-        self.costs.push(cost.beyond(sender));
-        self.lost.push(100.0 * cost.loss);
-        self.carried.push(100.0 * cost.carried);
-        self.rates.push(cost.rate / 1e6);
-    }
-
-    fn record(&self, run: &mut Run, row: &str, sender: f64) {
-        run.record(row, &self.costs);
-        let of = |samples: &Samples| samples.median().unwrap_or_default();
-        let (lost, carried, rate) = (of(&self.lost), of(&self.carried), of(&self.rates));
-        run.remark(
-            row,
-            format!(
-                "more than {sender:.0} ns of the sender; {rate:.2} Mpps, {lost:.2} % lost, {carried:.1} % carried"
-            ),
-        );
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::frames::{Bed, Connections, talk};
 use super::router::{Forwarder, Router, Rules, Wires};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
+use crate::scenarios::turns;
 use anyhow::Context as _;
 use polder_testbed::clock;
 use polder_testbed::command;
-use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::process_time;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::SERVER;
@@ -27,18 +26,6 @@ const COST: &str = "connections.cost_ratio.polder";
 const COST_THERE: &str = "connections.cost_ratio.kernel";
 const ROWS: [&str; 5] = [CPU, MEMORY, SHOW, COST, COST_THERE];
 
-pub(super) const PROMISES: [Promise; 5] = [
-    most(CPU, "%", 1.0),
-    most(MEMORY, "MiB", 64.0),
-    most(SHOW, "ms", 300.0),
-    most(COST, "ratio", 1.3),
-    Promise { name: COST_THERE, unit: "ratio", better: Better::Lower, goal: Goal::None },
-];
-
-const fn most(name: &'static str, unit: &'static str, goal: f64) -> Promise {
-    Promise { name, unit, better: Better::Lower, goal: Goal::Value(goal) }
-}
-
 /// Connections to each of two servers: one has fewer ports than there are connections.
 const EACH: u32 = 50_000;
 const SECOND_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
@@ -54,21 +41,12 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
-    if !run.wants_any(&ROWS) {
-        return Ok(());
-    }
-    if run.is_out_of_time() {
-        run.leave_out("a hundred thousand connections");
+    if !run.is_due(&ROWS) {
         return Ok(());
     }
     run.says("a hundred thousand connections are made");
-    let router = match Router::lay(Forwarder::Polder, Rules::Three, Wires::Frames, TABLES) {
-        Ok(router) => router,
-        Err(error) => {
-            run.skip(&ROWS, &format!("{error:#}"));
-            return Ok(());
-        }
-    };
+    let router = Router::lay(Forwarder::Polder, Rules::Three, Wires::Frames, TABLES);
+    let Some(router) = run.or_skip(&ROWS, router)? else { return Ok(()) };
     router.set("net/netfilter/nf_conntrack_udp_timeout_stream", TIMEOUT)?;
     let mut first = Connections::open(&router, talk(EACH, SERVER.1))?;
     let mut second = Connections::open(&router, talk(EACH, SECOND_SERVER))?;
@@ -144,19 +122,17 @@ impl Many {
         let lay = |forwarder, flows| Bed::lay(forwarder, Rules::Three, flows);
         let (mut alone, mut few) = (lay(Forwarder::Nothing, FEW)?, lay(Forwarder::Polder, FEW)?);
         let (mut many_there, mut few_there) = (lay(Forwarder::Kernel, EACH)?, lay(Forwarder::Kernel, FEW)?);
-        let mut ratios = [Samples::new(), Samples::new()];
-        for round in 1..=rounds {
-            run.says(&format!("{COST}, round {round} of {rounds}"));
+        let sheet = turns::rounds(run, rounds, COST, |sheet| {
             let sender = alone.cost(time)?;
             let beds = [[&mut self.bed, &mut few], [&mut many_there, &mut few_there]];
-            for (beds, ratios) in beds.into_iter().zip(&mut ratios) {
+            for (beds, row) in beds.into_iter().zip([COST, COST_THERE]) {
                 let [many, few] = beds.map(|bed| bed.cost(time).map(|cost| cost.beyond(&sender)));
-                ratios.push(many? / few?);
+                sheet.push(row, many? / few?);
             }
-            interrupt::check()?;
-        }
-        for (row, ratios) in [COST, COST_THERE].into_iter().zip(&ratios) {
-            run.record(row, ratios);
+            Ok(())
+        })?;
+        sheet.record(run);
+        for row in [COST, COST_THERE] {
             run.remark(row, format!("packets of {EACH} connections in turn, of {FEW} in turn"));
         }
         few.router.stop().map(drop)

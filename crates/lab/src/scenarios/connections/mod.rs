@@ -17,8 +17,8 @@ mod router;
 mod stream;
 mod tcp;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::judges::count;
+use super::{Run, Scenario};
 use polder_judges::{Verdict, connections as judge};
 
 /// The scenario.
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "connections",
     about: "masqueraded connections that the kernel admits and Polder carries, beside the kernel with the same rules",
     needs_root: true,
-    promises: &PROMISES,
+    rows: include_str!("../rows/connections.rows"),
     measure,
 };
 
@@ -35,36 +35,6 @@ const REORDERED: &str = "connections.reordered";
 const DIFFERENT: &str = "connections.histories.different";
 const HISTORIES: &str = "connections.histories";
 const CAUGHT: &str = "connections.mutants_caught";
-
-const OWN: [Promise; 5] = [
-    Promise { name: UNACCOUNTED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: REORDERED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: HISTORIES, unit: "histories", better: Better::Higher, goal: Goal::None },
-    Promise { name: DIFFERENT, unit: "histories", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise {
-        name: CAUGHT,
-        unit: "mutants",
-        better: Better::Higher,
-        goal: Goal::Value(judge::MUTANTS as f64),
-    },
-];
-
-const PARTS: [&[Promise]; 6] =
-    [&costs::PROMISES, &tcp::PROMISES, &changes::PROMISES, &beside::PROMISES, &many::PROMISES, &OWN];
-
-const PROMISES: [Promise; 36] = {
-    let mut all = [OWN[0]; 36];
-    let (mut part, mut row, mut at) = (0, 0, 0);
-    while at < all.len() {
-        all[at] = PARTS[part][row];
-        (at, row) = (at + 1, row + 1);
-        if row == PARTS[part].len() {
-            (part, row) = (part + 1, 0);
-        }
-    }
-    assert!(part == PARTS.len(), "every row is in the list");
-    all
-};
 
 /// Packets of runs in which Polder carried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,20 +67,13 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 
 /// Fills the rows of histories at random, which a judge compares with the kernel alone.
 fn histories(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[DIFFERENT, HISTORIES, CAUGHT]) {
-        return Ok(());
-    }
-    if let Err(reason) = judge::available() {
-        run.skip(&[HISTORIES, DIFFERENT, CAUGHT], &format!("{reason:#}"));
+    if !run.is_possible(&[HISTORIES, DIFFERENT, CAUGHT], judge::available)? {
         return Ok(());
     }
     let report = judge::examine(run.quick_or(10, 50), 1, &|what| run.says(what))?;
     run.record_one(HISTORIES, count(report.histories));
     run.remark(HISTORIES, format!("{:.0} % of the packets carried", report.share() * 100.0));
-    run.record_one(DIFFERENT, count(report.different.len()));
-    if !report.different.is_empty() {
-        run.remark(DIFFERENT, report.different.join("; "));
-    }
+    run.record_all(DIFFERENT, &report.different);
     let verdict = judge::examine_mutants(&|what| run.says(what))?;
     run.record_one(CAUGHT, count(verdict.caught.len()));
     run.remark(CAUGHT, told(&verdict));
@@ -132,8 +95,3 @@ fn told(verdict: &Verdict) -> String {
 
 /// Characters of a failure in a remark.
 const MOST_OF_A_FAILURE: usize = 200;
-
-/// A count as a row has it.
-fn count(number: usize) -> f64 {
-    super::judges::count(number)
-}

@@ -1,12 +1,10 @@
 //! TCP through masquerade: throughput, and the rate of new connections.
 
 use super::router::{Forwarder, RIGHT, Router, Rules, Wires};
-use super::{Books, Goal, Promise, Run};
-use crate::report::Better;
+use super::{Books, Run};
+use crate::scenarios::turns::{Sheet, in_turn};
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::clock;
-use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::traffic::iperf3::Transfer;
 use polder_testbed::traffic::sockets::per_second;
 use rustix::net::sockopt::set_socket_linger;
@@ -22,18 +20,6 @@ const GBIT: [(Wires, [&str; 2]); 2] = [
 ];
 const NEW: &str = "connections.new.ratio";
 
-pub(super) const PROMISES: [Promise; 5] = [
-    gbit(GBIT[0].1[0], Goal::Times(1.3, GBIT[0].1[1])),
-    gbit(GBIT[0].1[1], Goal::None),
-    gbit(GBIT[1].1[0], Goal::Times(0.97, GBIT[1].1[1])),
-    gbit(GBIT[1].1[1], Goal::None),
-    Promise { name: NEW, unit: "ratio", better: Better::Higher, goal: Goal::Value(0.85) },
-];
-
-const fn gbit(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "Gbit/s", better: Better::Higher, goal }
-}
-
 const FORWARDERS: [Forwarder; 2] = [Forwarder::Polder, Forwarder::Kernel];
 /// Port of the server, and threads at each end.
 const PORT: u16 = 7012;
@@ -44,27 +30,24 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
     for (wires, rows) in GBIT {
-        if run.wants_any(&rows) && run.is_out_of_time() {
-            run.leave_out(format!("{} and {}", rows[0], rows[1]));
-        } else if run.wants_any(&rows) {
+        if run.is_due(&rows) {
             let (rounds, seconds) = run.quick_or((2, 1), (10, 5));
-            let samples = turns(run, (rows[0], wires), rounds, books, |router| {
+            let sheet = turns(run, (rows, wires), rounds, books, |router| {
                 let (warm_up, time) = (Duration::ZERO, Duration::from_secs(seconds));
                 let (from, to) = (&router.left, &router.right);
                 Ok(Transfer { from, to, address: RIGHT, streams: 1, warm_up, time }.goodput()? / 1e9)
             })?;
-            rows.iter().zip(&samples).for_each(|(row, samples)| run.record(row, samples));
+            sheet.record(run);
         }
     }
-    if run.wants(NEW) && run.is_out_of_time() {
-        run.leave_out(NEW);
-    } else if run.wants(NEW) {
+    if run.is_due(&[NEW]) {
         let (rounds, millis) = run.quick_or((2, 700), (10, 2000));
-        let [polder, kernel] = turns(run, (NEW, Wires::Whole), rounds, books, |router| {
+        let names = ["connections of polder", "connections of kernel"];
+        let sheet = turns(run, (names, Wires::Whole), rounds, books, |router| {
             rate(router, Duration::from_millis(millis))
         })?;
-        run.record(NEW, &polder.over(&kernel).into_iter().collect());
-        let [polder, kernel] = [polder, kernel].map(|rates| rates.median().unwrap_or_default());
+        run.record(NEW, &sheet.samples(names[0]).over(&sheet.samples(names[1])).into_iter().collect());
+        let [polder, kernel] = names.map(|name| sheet.median(name));
         run.remark(
             NEW,
             format!("{polder:.0} connections a second beside {kernel:.0}: TCP, a byte each way, a reset"),
@@ -75,26 +58,28 @@ pub(super) fn measure(run: &mut Run, books: &mut Books) -> anyhow::Result<()> {
 
 /// Results of Polder and of the kernel, which take turns.
 fn turns(
-    run: &mut Run,
-    (what, wires): (&str, Wires),
+    run: &Run,
+    (rows, wires): ([&'static str; 2], Wires),
     rounds: usize,
     books: &mut Books,
     mut measured: impl FnMut(&Router) -> anyhow::Result<f64>,
-) -> anyhow::Result<[Samples; 2]> {
+) -> anyhow::Result<Sheet> {
     let lay = |forwarder| Router::lay(forwarder, Rules::Three, wires, "");
-    let routers = [lay(FORWARDERS[0])?, lay(FORWARDERS[1])?];
-    let mut samples = [Samples::new(), Samples::new()];
-    for round in 1..=rounds {
-        for (router, samples) in routers.iter().zip(&mut samples) {
-            run.says(&format!("{what}, round {round} of {rounds}"));
-            samples.push(measured(router)?);
-            interrupt::check()?;
-        }
-    }
-    for router in routers {
+    let mut routers = [(rows[0], lay(FORWARDERS[0])?), (rows[1], lay(FORWARDERS[1])?)];
+    let sheet = in_turn(
+        run,
+        rounds,
+        &mut routers,
+        |(row, _)| (*row).to_owned(),
+        |(row, router), sheet| {
+            sheet.push(*row, measured(router)?);
+            Ok(())
+        },
+    )?;
+    for (_, router) in routers {
         books.unaccounted += router.stop()?;
     }
-    Ok(samples)
+    Ok(sheet)
 }
 
 /// Connections a second: each is made, has a byte each way, and is reset.

@@ -5,12 +5,9 @@ use super::Run;
 use super::far::{Far, Load};
 use super::idle::{self, WAKEUPS, Wakeups};
 use super::way::Way;
-use crate::report::Better;
-use crate::scenarios::{Goal, Promise};
 use anyhow::Context as _;
 use polder_judges::e1000::{self, Pair};
 use polder_testbed::guest::Iommu;
-use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
@@ -23,24 +20,6 @@ const WAYS: [(Way, [&str; 3]); 2] = [
     ),
     (Way::Route, ["e1000.route.kpps.polder", "e1000.route.kpps.kernel", "e1000.route.ratio_vs_kernel"]),
 ];
-
-/// The rows of all ways.
-pub(super) const PROMISES: [Promise; 6] = {
-    let [rate, ratio] = [("kpps", Goal::None), ("ratio", Goal::Value(1.5))];
-    let [(_, bridge), (_, route)] = WAYS;
-    [
-        promise(bridge[0], rate),
-        promise(bridge[1], rate),
-        promise(bridge[2], ratio),
-        promise(route[0], rate),
-        promise(route[1], rate),
-        promise(route[2], ratio),
-    ]
-};
-
-const fn promise(name: &'static str, (unit, goal): (&'static str, Goal)) -> Promise {
-    Promise { name, unit, better: Better::Higher, goal }
-}
 
 /// Guest, generator and sink.
 struct Testbed {
@@ -62,30 +41,15 @@ struct Seen {
 /// Measures both forwarders; gives the number of packets that Polder could not account for, if it was measured.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
     let rows = WAYS.iter().flat_map(|(_, rows)| *rows).chain([UNACCOUNTED, WAKEUPS]).collect::<Vec<_>>();
-    if !run.wants_any(&rows) {
-        return Ok(None);
-    }
-    if let Err(reason) = e1000::guest_available() {
-        run.skip(&rows, &format!("{reason:#}"));
-        return Ok(None);
-    }
-    if run.is_out_of_time() {
-        run.leave_out("forwarding beside the kernel: out of time");
+    if !run.is_due(&rows) || run.or_skip(&rows, e1000::guest_available())?.is_none() {
         return Ok(None);
     }
     run.place("the guest", "any", "one emulated processor");
     run.place("generator and sink", "any", "TAPs in namespaces");
-    match rounds(run) {
-        Ok(seen) => {
-            record(run, &seen);
-            Ok(Some(seen.unaccounted))
-        }
-        Err(error) => {
-            interrupt::check()?;
-            run.skip(&rows, &format!("{error:#}"));
-            Ok(None)
-        }
-    }
+    let seen = rounds(run);
+    let Some(seen) = run.or_skip(&rows, seen)? else { return Ok(None) };
+    record(run, &seen);
+    Ok(Some(seen.unaccounted))
 }
 
 fn rounds(run: &Run) -> anyhow::Result<Seen> {

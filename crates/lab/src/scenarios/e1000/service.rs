@@ -3,11 +3,9 @@
 
 use super::Run;
 use super::trial::Trial;
-use crate::report::{Better, Curve};
-use crate::scenarios::{Goal, Promise};
+use crate::report::Curve;
 use anyhow::Context as _;
 use polder_judges::e1000::{self, Driver, Served};
-use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::asks::Asks;
 use polder_testbed::topology::Topology;
@@ -32,36 +30,6 @@ const PROBES: [f64; 4] = [10_000.0, 20_000.0, 40_000.0, 80_000.0];
 /// The least part of the far load that has to be offered.
 const REACHED: f64 = 0.9;
 
-const fn goodput(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "", better: Better::Higher, goal }
-}
-
-const fn latency(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "µs", better: Better::Lower, goal }
-}
-
-/// The rows.
-macro_rules! rows {
-    ($prefix:literal) => {
-        [
-            goodput(concat!($prefix, ".goodput_far_over_peak.polder"), Goal::Value(0.97)),
-            goodput(concat!($prefix, ".goodput_far_over_peak.kernel_threaded"), Goal::None),
-            goodput(concat!($prefix, ".goodput_far_over_peak.polder_off"), Goal::None),
-            goodput(concat!($prefix, ".goodput_far_over_peak.kernel"), Goal::None),
-            latency(
-                concat!($prefix, ".p50_far_us.polder"),
-                Goal::Times(0.2, concat!($prefix, ".p50_far_us.kernel")),
-            ),
-            latency(concat!($prefix, ".p50_far_us.kernel_threaded"), Goal::None),
-            latency(concat!($prefix, ".p50_far_us.polder_off"), Goal::None),
-            latency(concat!($prefix, ".p50_far_us.kernel"), Goal::None),
-        ]
-    };
-}
-
-pub(super) const ECHO: [Promise; 8] = rows!("e1000.echo");
-pub(super) const NFS: [Promise; 8] = rows!("e1000.nfs");
-
 fn names(asks: &str, column: &str) -> [String; 2] {
     ["goodput_far_over_peak", "p50_far_us"].map(|what| format!("e1000.{asks}.{what}.{column}"))
 }
@@ -85,23 +53,10 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<Option<u64>> {
     let mut unaccounted = None;
     for (name, asks) in ASKS {
         let rows = COLUMNS.iter().flat_map(|(column, _)| names(name, column)).collect::<Vec<_>>();
-        let rows = rows.iter().map(String::as_str).collect::<Vec<_>>();
-        if !rows.iter().any(|row| run.wants(row)) {
-            continue;
-        }
-        let available = e1000::guest_available();
-        if let Err(reason) = &available {
-            run.skip(&rows, &format!("{reason:#}"));
-        } else if run.is_out_of_time() {
-            run.leave_out(format!("{name} in a guest: out of time"));
-        } else {
-            match requests(run, (name, asks)) {
-                Ok(count) => unaccounted = Some(unaccounted.unwrap_or(0) + count),
-                Err(error) => {
-                    interrupt::check()?;
-                    run.skip(&rows, &format!("{error:#}"));
-                }
-            }
+        if run.is_due(&rows) && run.or_skip(&rows, e1000::guest_available())?.is_some() {
+            let count = requests(run, (name, asks));
+            unaccounted =
+                run.or_skip(&rows, count)?.map(|count| unaccounted.unwrap_or(0) + count).or(unaccounted);
         }
     }
     Ok(unaccounted)

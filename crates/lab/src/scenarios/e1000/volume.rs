@@ -2,7 +2,7 @@
 
 use super::Run;
 use polder_judges::e1000::{self, Volume};
-use polder_testbed::interrupt;
+use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 pub(super) const LOST: &str = "e1000.qtest.frames_lost";
@@ -17,8 +17,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if !run.wants_any(&ROWS) {
         return Ok(());
     }
-    if let Err(reason) = e1000::available() {
-        run.skip(&ROWS, &format!("{reason:#}"));
+    if run.or_skip(&ROWS, e1000::available())?.is_none() {
         return Ok(());
     }
     if run.wants(LOST) {
@@ -35,37 +34,26 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 }
 
 fn carry(run: &mut Run, count: u32) -> anyhow::Result<()> {
-    match e1000::carry(count) {
-        Ok(Volume { verified: [received, sent], lost, took: [receiving, sending] }) => {
-            run.record_one(LOST, f64::from(lost));
-            let rate = |frames: u32, took: Duration| f64::from(frames) / took.as_secs_f64() / 1e3;
-            run.remark(
-                LOST,
-                format!(
-                    "verified {received} received at {:.0} kpps and {sent} sent at {:.0} kpps, 60 to 1514 bytes",
-                    rate(received, receiving),
-                    rate(sent, sending)
-                ),
-            );
-        }
-        Err(error) => {
-            interrupt::check()?;
-            run.missing(LOST, format!("{error:#}"));
-        }
-    }
+    let Some(volume) = run.or_skip(&[LOST], e1000::carry(count))? else { return Ok(()) };
+    let Volume { verified: [received, sent], lost, took: [receiving, sending] } = volume;
+    run.record_one(LOST, f64::from(lost));
+    let rate = |frames: u32, took: Duration| f64::from(frames) / took.as_secs_f64() / 1e3;
+    run.remark(
+        LOST,
+        format!(
+            "verified {received} received at {:.0} kpps and {sent} sent at {:.0} kpps, 60 to 1514 bytes",
+            rate(received, receiving),
+            rate(sent, sending)
+        ),
+    );
     Ok(())
 }
 
 fn time(run: &mut Run, row: &str, batch: usize) -> anyhow::Result<()> {
     run.says(&format!("frames a tail write: {batch}"));
     let rounds = run.quick_or(2, 10);
-    let times = (0..rounds).map(|_| e1000::time_each(TIMED, batch)).collect::<anyhow::Result<Vec<_>>>();
-    match times {
-        Ok(times) => run.record(row, &times.iter().map(|time| time.as_secs_f64() * 1e6).collect()),
-        Err(error) => {
-            interrupt::check()?;
-            run.missing(row, format!("{error:#}"));
-        }
-    }
+    let times = (0..rounds).map(|_| Ok(e1000::time_each(TIMED, batch)?.as_secs_f64() * 1e6));
+    let times = times.collect::<anyhow::Result<Samples>>();
+    run.or_skip(&[row], times)?.iter().for_each(|times| run.record(row, times));
     Ok(())
 }

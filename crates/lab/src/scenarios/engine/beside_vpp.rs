@@ -3,7 +3,7 @@
 use super::harness::{ETHERNET, FRAME_BYTES, LOCAL, Path, REMOTE, STATIONS, address, talk};
 use super::routing::{self, HOPS, Load, Size};
 use super::stages::Stages;
-use crate::scenarios::Run;
+use crate::scenarios::{Run, turns};
 use polder_buffers::{PortId, Region, RegionOptions};
 use polder_datapath::engine::Tables;
 use polder_datapath::port::RxQueue;
@@ -11,7 +11,6 @@ use polder_datapath::route::Router;
 use polder_datapath::units::Nanos;
 use polder_datapath::wire::MacAddress;
 use polder_testbed::clock;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::vpp::{Capture, Cost, Vpp};
 use std::time::Duration;
 
@@ -87,30 +86,24 @@ fn measure(run: &mut Run, case: &Case, core: usize) -> anyhow::Result<()> {
             None
         }
     };
-    let (mut ours, mut theirs, mut ratios) =
-        (Samples::default(), [(); 2].map(|()| Samples::default()), Samples::default());
     let mut nodes = String::new();
-    for _ in 0..rounds {
+    let sheet = turns::rounds(run, rounds, case.rows[3], |sheet| {
         let own = stages.run(core, time)?;
-        ours.push(own);
-        let Some(vpp) = &mut vpp else { continue };
-        let costs = VECTORS.map(|vectors| vpp.measure(vectors, time));
+        sheet.push(case.rows[0], own);
+        let Some(vpp) = &mut vpp else { return Ok(()) };
         let mut best = f64::INFINITY;
-        for (cost, samples) in costs.into_iter().zip(&mut theirs) {
-            let Cost { nanos, nodes: said } = cost?;
-            samples.push(nanos);
+        for (vectors, row) in VECTORS.into_iter().zip(&case.rows[1..]) {
+            let Cost { nanos, nodes: said } = vpp.measure(vectors, time)?;
+            sheet.push(*row, nanos);
             if nanos < best {
                 (best, nodes) = (nanos, said);
             }
         }
-        ratios.push(own / best);
-    }
-    run.record(case.rows[0], &ours);
+        sheet.push(case.rows[3], own / best);
+        Ok(())
+    })?;
+    sheet.record(run);
     if vpp.is_some() {
-        let [wide, narrow] = theirs;
-        run.record(case.rows[1], &wide);
-        run.record(case.rows[2], &narrow);
-        run.record(case.rows[3], &ratios);
         run.remark(case.rows[1], format!("clocks a packet: {nodes}"));
     }
     Ok(())

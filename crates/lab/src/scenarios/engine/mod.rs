@@ -12,8 +12,8 @@ pub(crate) mod scatter;
 
 mod stages;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::turns::rounds;
+use super::{Run, Scenario};
 use anyhow::ensure;
 use harness::{Harness, Path};
 use polder_testbed::interrupt;
@@ -28,20 +28,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "engine",
     about: "what the stages cost: in memory, one core, frames of 64 bytes copied at both ports",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("../rows/engine.rows"),
     measure,
 };
 
-const fn nanos(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal }
-}
-
-const fn zero(name: &'static str, unit: &'static str) -> Promise {
-    Promise { name, unit, better: Better::Lower, goal: Goal::Value(0.0) }
-}
-
-/// Goal for a bridge and gretap.
-const BRIDGE_GRETAP: Goal = Goal::Value(40.0);
 const RATIO: &str = "engine.macswap.ratio_vs_testpmd";
 const MACSWAP: &str = "engine.macswap.ns_per_packet.polder";
 const TESTPMD: &str = "engine.macswap.ns_per_packet.testpmd";
@@ -61,51 +51,6 @@ const ROUTES: &[(&str, Size)] = &[
     (ROUTE_1K, Size { routes: 1000, is_v6: false }),
     (ROUTE_1M, Size { routes: 1_000_000, is_v6: false }),
     (ROUTE6_100K, Size { routes: 100_000, is_v6: true }),
-];
-
-const PROMISES: &[Promise] = &[
-    Promise { name: RATIO, unit: "×", better: Better::Higher, goal: Goal::Value(1.0) },
-    nanos(MACSWAP, Goal::Row(TESTPMD)),
-    nanos(TESTPMD, Goal::None),
-    nanos("engine.bridge.ns_per_packet", Goal::None),
-    nanos("engine.bridge.ns_per_packet.flows_1", Goal::None),
-    nanos("engine.bridge.ns_per_packet.flows_64k", Goal::None),
-    nanos("engine.bridge_gretap.ns_per_packet", BRIDGE_GRETAP),
-    nanos("engine.bridge_gretap.ns_per_packet.flows_1", Goal::None),
-    nanos("engine.bridge_gretap.ns_per_packet.flows_64k", Goal::None),
-    nanos("engine.bridge_vxlan.ns_per_packet", Goal::None),
-    nanos("engine.vxlan_decap.ns_per_packet", Goal::None),
-    nanos("engine.decap.ns_per_packet", Goal::None),
-    nanos("engine.decap.ns_per_packet.flows_1", Goal::None),
-    nanos("engine.decap.ns_per_packet.flows_64k", Goal::None),
-    nanos(ROUTE_1K, Goal::Value(25.0)),
-    nanos(ROUTE_1M, Goal::Value(25.0)),
-    nanos(ROUTE6_100K, Goal::Value(40.0)),
-    Promise { name: UPDATES, unit: "/s", better: Better::Higher, goal: Goal::Value(100_000.0) },
-    Promise { name: BYTES_100, unit: "B", better: Better::Lower, goal: Goal::None },
-    Promise { name: BYTES_1M, unit: "B", better: Better::Lower, goal: Goal::None },
-    nanos("engine.route_1m.stages_ns.polder", Goal::None),
-    nanos("engine.route_1m.stages_ns.vpp", Goal::None),
-    nanos("engine.route_1m.stages_ns.vpp_64", Goal::None),
-    Promise {
-        name: "engine.route_1m.ratio_vs_vpp",
-        unit: "×",
-        better: Better::Lower,
-        goal: Goal::Value(0.5),
-    },
-    nanos("engine.bridge_gretap.stages_ns.polder", Goal::None),
-    nanos("engine.bridge_gretap.stages_ns.vpp", Goal::None),
-    nanos("engine.bridge_gretap.stages_ns.vpp_64", Goal::None),
-    Promise {
-        name: "engine.bridge_gretap.ratio_vs_vpp",
-        unit: "×",
-        better: Better::Lower,
-        goal: Goal::Value(0.75),
-    },
-    zero(ALLOCATIONS, "a packet"),
-    zero(STRAYS, "a packet"),
-    zero(LEAKED, "frames"),
-    zero(UNACCOUNTED, "packets"),
 ];
 
 /// Paths, and flows with the ending of their row.
@@ -214,31 +159,26 @@ fn cost(run: &Run, harness: Harness, what: &str, faults: &mut Faults) -> anyhow:
 }
 
 fn compare_macswap(run: &mut Run, core: usize) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, 400), (10, 1000));
+    let (count, time) = run.quick_or((3, 400), (10, 1000));
     let time = Duration::from_millis(time);
     run.says("macswap");
     if let Err(why) = Testpmd::available() {
-        let samples = (0..rounds).map(|_| macswap::run(core, time)).collect::<anyhow::Result<Samples>>()?;
+        let samples = (0..count).map(|_| macswap::run(core, time)).collect::<anyhow::Result<Samples>>()?;
         run.record(MACSWAP, &samples);
         run.skip(&[TESTPMD, RATIO], &why.to_string());
         return Ok(());
     }
     run.place("testpmd", core, "its forwarding thread, pinned");
     let mut testpmd = Testpmd::between_null_ports(Mode::MacSwap, core)?;
-    let (mut ours, mut theirs, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
-    for _ in 0..rounds {
+    let sheet = rounds(run, count, "macswap", |sheet| {
         let (own, other) = (macswap::run(core, time)?, testpmd.forward_for(time)?.nanos_per_packet());
-        ours.push(own);
-        theirs.push(other);
-        ratios.push(other / own);
-    }
-    run.record(MACSWAP, &ours);
-    run.record(TESTPMD, &theirs);
-    run.record(RATIO, &ratios);
-    let rate = |samples: &Samples| samples.median().map_or(0.0, |nanos| 1e3 / nanos);
-    run.remark(
-        RATIO,
-        format!("{:.0} to {:.0} Mpps on one core, pairs of runs in turn", rate(&ours), rate(&theirs)),
-    );
+        sheet.push(MACSWAP, own);
+        sheet.push(TESTPMD, other);
+        sheet.push(RATIO, other / own);
+        Ok(())
+    })?;
+    sheet.record(run);
+    let [own, other] = [MACSWAP, TESTPMD].map(|row| 1e3 / sheet.median(row));
+    run.remark(RATIO, format!("{own:.0} to {other:.0} Mpps on one core, pairs of runs in turn"));
     Ok(())
 }

@@ -6,12 +6,11 @@
 use super::super::capture::{Looks, Reader, begin};
 use super::super::engine::harness::{Build, FRAME_BYTES, Harness, Path};
 use super::super::testbed::cores;
-use super::{FLOWS, Run, effort, is_due, record};
+use super::{FLOWS, Run, compare, effort, remark, rows};
 use anyhow::ensure;
 use polder_buffers::{BufferOptions, FragmentOptions, HEADROOM};
 use polder_datapath::filter::{Action, Filters, Rule, RuleCounts};
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::traffic::memory::Room;
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub(super) const TECHNIQUES: [(&str, Sides, usize); 4] =
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let (core, other) = cores();
     for (technique, sides, bytes) in TECHNIQUES {
-        if !is_due(run, technique) {
+        if !run.is_due(&rows(technique)) {
             continue;
         }
         run.place(
@@ -56,26 +55,12 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
             "one worker's thread, pinned; they take turns",
         );
         run.place("reader of captures", other, "thread, pinned, never sleeps in its turn");
-        compare(run, technique, sides((core, other), bytes)?)?;
+        let sides = sides((core, other), bytes)?;
+        let time = effort(run).1;
+        compare(run, technique, &sides, |side| side.rate(time))?;
+        let [on, off] = sides.map(|side| side.stop(technique));
+        remark(run, technique, [on?, off?]);
     }
-    Ok(())
-}
-
-fn compare(run: &mut Run, technique: &str, sides: [Side; 2]) -> anyhow::Result<()> {
-    let (rounds, time) = effort(run);
-    let mut rates = [const { Samples::new() }; 2];
-    for round in 1..=rounds {
-        run.says(&format!("{technique} on and off, run {round} of {rounds}"));
-        for (side, rates) in sides.iter().zip(&mut rates) {
-            rates.push(side.rate(time, round == 1)?);
-        }
-    }
-    let mut remarks = Vec::new();
-    for side in sides {
-        remarks.push(side.stop(technique)?);
-    }
-    let remarks = std::array::from_fn(|side| std::mem::take(&mut remarks[side]));
-    record(run, technique, &rates, remarks);
     Ok(())
 }
 
@@ -94,9 +79,9 @@ impl Side {
     }
 
     /// Packets for each second of CPU time, while the readers of captures are awake.
-    pub(super) fn rate(&self, time: Duration, is_first: bool) -> anyhow::Result<f64> {
+    pub(super) fn rate(&self, time: Duration) -> anyhow::Result<f64> {
         self.readers.iter().for_each(|reader| reader.wake(true));
-        let rate = rate(&self.harness, time, is_first);
+        let rate = rate(&self.harness, time);
         self.readers.iter().for_each(|reader| reader.wake(false));
         rate
     }
@@ -118,9 +103,9 @@ impl Side {
 }
 
 /// Packets for each second of CPU time.
-fn rate(harness: &Harness, time: Duration, is_first: bool) -> anyhow::Result<f64> {
+fn rate(harness: &Harness, time: Duration) -> anyhow::Result<f64> {
     harness.open(true);
-    interrupt::sleep(if is_first { WARM_UP } else { WARM_UP / 10 })?;
+    interrupt::sleep(WARM_UP)?;
     let before = harness.read()?;
     interrupt::sleep(time)?;
     let window = harness.read()?.since(&before);
@@ -225,7 +210,7 @@ mod tests {
     fn off_is_off() {
         for (sides, copies) in [(boundaries as Sides, [false, true]), (headroom, [false; 2])] {
             for (side, copies) in sides((0, 0), LONG).unwrap().into_iter().zip(copies) {
-                rate(&side.harness, Duration::from_millis(50), true).unwrap();
+                rate(&side.harness, Duration::from_millis(50)).unwrap();
                 assert_eq!(side.harness.copied() > 0, copies, "{}", side.what);
                 let left = side.harness.stop().unwrap();
                 assert_eq!((left.leaked, left.unaccounted), (0, 0), "{}", side.what);
@@ -238,7 +223,7 @@ mod tests {
     fn all_together_carry_what_comes() {
         for bytes in [SHORT, LONG] {
             for side in together((0, 0), bytes, 1).unwrap() {
-                side.rate(Duration::from_millis(50), true).unwrap();
+                side.rate(Duration::from_millis(50)).unwrap();
                 side.stop("all").unwrap();
             }
         }

@@ -83,7 +83,7 @@ fn compare(
     };
     run.place("E: a worker for itself", cores().0, "one worker's thread, pinned; they take turns");
     run.place("E: readers of captures", cores().1, "threads, pinned, never sleep in their turn");
-    let rate = |side: &Side| Ok(side.rate(time, true)? * unit);
+    let rate = |side: &Side| Ok(side.rate(time)? * unit);
     contrast(run, technique, || rate(&with), || rate(&without), ["", ""])?;
     for (ending, side) in [("on", with), ("off", without)] {
         let remark = side.stop(technique)?;

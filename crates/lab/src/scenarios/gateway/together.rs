@@ -4,12 +4,11 @@
 use super::super::capture::Looks;
 use super::super::order::harness::{Harness, Plan, Tunnel};
 use super::super::order::{rate, throughput, work};
-use super::{FLOWS, Run, effort, is_due, record};
+use super::{FLOWS, Run, effort, remark, rows};
 use polder_buffers::HEADROOM;
 use polder_datapath::steer::Order;
 use polder_testbed::interrupt;
 use polder_testbed::machine;
-use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 /// Work a packet, in nanoseconds: what a kernel's gateway takes, rounded.
@@ -21,7 +20,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     let links = work::links(COST, link);
     let cores = machine::cores();
     for technique in ["E2", "E3", "E8"] {
-        if !is_due(run, technique) {
+        if !run.is_due(&rows(technique)) {
             continue;
         }
         if cores < 2 {
@@ -72,17 +71,10 @@ pub(super) fn tunnel((workers, flows): (usize, u32), bytes: usize, links: u32, i
     Plan { order, flows, one_ledger, tunnel, ..Plan::one_flow(workers, links) }
 }
 
-/// Packets a second of both, in turn.
-fn compare(run: &Run, technique: &str, plans: [&Plan; 2]) -> anyhow::Result<[Samples; 2]> {
-    let (rounds, time) = effort(run);
-    let mut rates = [const { Samples::new() }; 2];
-    for round in 1..=rounds {
-        run.says(&format!("{technique} on and off, run {round} of {rounds}"));
-        for (plan, rates) in plans.into_iter().zip(&mut rates) {
-            rates.push(packets_a_second(plan, time)?);
-        }
-    }
-    Ok(rates)
+/// Fills the rows of a technique with packets a second of both plans, in turn.
+fn compare(run: &mut Run, technique: &str, plans: [&Plan; 2]) -> anyhow::Result<()> {
+    let time = effort(run).1;
+    super::compare(run, technique, &plans, |plan| packets_a_second(plan, time))
 }
 
 pub(super) fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f64> {
@@ -100,7 +92,7 @@ pub(super) fn packets_a_second(plan: &Plan, time: Duration) -> anyhow::Result<f6
 /// E2: the packets of one queue find all cores.
 fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (on, off) = (many(links, Order::Hash), many(links, Order::Queue));
-    let rates = compare(run, "E2", [&on, &off])?;
+    compare(run, "E2", [&on, &off])?;
     // A tunnel has one pair of outer addresses, so all of it is one flow.
     let outer = outer_only(on);
     let outer = packets_a_second(&outer, effort(run).1)?;
@@ -111,7 +103,7 @@ fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
             outer / 1e6
         ),
     ];
-    record(run, "E2", &rates, remarks);
+    remark(run, "E2", remarks);
     Ok(())
 }
 
@@ -119,12 +111,12 @@ fn steering(run: &mut Run, links: u32) -> anyhow::Result<()> {
 fn paths(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let on = many(links, Order::Hash);
     let off = one_path(on.clone());
-    let rates = compare(run, "E3", [&on, &off])?;
+    compare(run, "E3", [&on, &off])?;
     let remarks = [
         "two workers, each with its own way into the tunnel and its own sending queue".to_owned(),
         "one way for both: six tenths of the work, and sending, behind a lock".to_owned(),
     ];
-    record(run, "E3", &rates, remarks);
+    remark(run, "E3", remarks);
     Ok(())
 }
 
@@ -132,7 +124,7 @@ fn paths(run: &mut Run, links: u32) -> anyhow::Result<()> {
 fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let on = Plan { one_ledger: true, ..Plan::one_flow(2, links) };
     let off = Plan { reordering: false, ..on.clone() };
-    let rates = compare(run, "E8", [&on, &off])?;
+    compare(run, "E8", [&on, &off])?;
     let time = effort(run).1;
     let hashed = packets_a_second(&Plan { order: Order::Hash, ..on }, time)?;
     let harness = Harness::start(&off, |_| {})?;
@@ -147,7 +139,7 @@ fn order(run: &mut Run, links: u32) -> anyhow::Result<()> {
             hashed / 1e6
         ),
     ];
-    record(run, "E8", &rates, remarks);
+    remark(run, "E8", remarks);
     Ok(())
 }
 

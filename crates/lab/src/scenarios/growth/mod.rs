@@ -6,12 +6,12 @@ mod packets;
 mod program;
 mod rows;
 
+use super::turns::in_turn;
 use super::{Run, Scenario};
 use crate::report::Curve;
 use anyhow::ensure;
 use kernel::Peer;
 use packets::Bench;
-use polder_testbed::interrupt;
 use polder_testbed::machine;
 use polder_testbed::meters::statistics::Samples;
 use rows::{Object, What, exponent};
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "growth",
     about: "what a packet, a start, a reload, memory and views cost by the number of tunnels, stations, rules, routes, ports",
     needs_root: true,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/growth.rows"),
     measure,
 };
 
@@ -92,13 +92,15 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Cost of a packet: Polder's and the kernel's.
+const COSTS: [What; 2] = [What::Packet, What::KernelPacket];
+
 /// A number of an object, in Polder's tables and in the kernel.
 struct Pair {
     number: u32,
     bench: Bench,
-    costs: Samples,
     /// `None` where the kernel has no such object.
-    kernel: Option<(Peer, Samples)>,
+    kernel: Option<Peer>,
 }
 
 impl Pair {
@@ -110,14 +112,9 @@ impl Pair {
             run.says(&format!("{number} {}", object.word()));
             let bench = Bench::start(object, number, core)?;
             let peer = has_kernel.then(|| Peer::start(object, number, core)).transpose();
-            interrupt::check()?;
-            let kernel = peer.unwrap_or_else(|error| {
-                has_kernel = false;
-                run.skip(&object.kernel_rows(), &format!("{error:#}"));
-                None
-            });
-            let kernel = kernel.map(|peer| (peer, Samples::new()));
-            pairs.push(Self { number, bench, costs: Samples::new(), kernel });
+            let kernel = run.or_skip(&run.rows(&object.kernel_rows()), peer)?.flatten();
+            has_kernel = kernel.is_some();
+            pairs.push(Self { number, bench, kernel });
         }
         Ok(pairs)
     }
@@ -127,55 +124,41 @@ impl Pair {
         let window = self.bench.harness.window(WARM_UP, time)?;
         let is_forwarding = window.sent * 100 > window.packets * 99;
         ensure!(is_forwarding, "{} {} lose packets: {window:?}", self.number, object.word());
-        let own = window.nanos_per_packet();
-        self.costs.push(own);
-        let Some((peer, costs)) = &mut self.kernel else { return Ok([own, f64::NAN]) };
-        let kernel = peer.nanos_per_packet(time / 2)?;
-        costs.push(kernel);
-        Ok([own, kernel])
-    }
-
-    /// Fills its rows.
-    fn record(self, run: &mut Run, object: Object, found: &mut Found) -> anyhow::Result<()> {
-        let Self { number, bench, costs, kernel } = self;
-        let left = bench.harness.stop()?;
-        ensure!(left.leaked == 0 && left.unaccounted == 0, "{number} {}: {left:?}", object.word());
-        let kernel = kernel.map(|(_, costs)| (What::KernelPacket, costs));
-        for (what, costs) in std::iter::once((What::Packet, costs)).chain(kernel) {
-            run.record(&object.row(what, number), &costs);
-            found.add(what, object, number, costs);
-        }
-        Ok(())
+        let kernel = self.kernel.as_mut().map_or(Ok(f64::NAN), |peer| peer.nanos_per_packet(time / 2))?;
+        Ok([window.nanos_per_packet(), kernel])
     }
 }
 
 /// Measures a packet's cost for each number of an object, in turns with the kernel's.
 fn packet_costs(run: &mut Run, object: Object, core: usize, found: &mut Found) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, 100), (11, 600));
-    let time = Duration::from_millis(time);
     let mut pairs = Pair::all(run, object, core)?;
-    let mut ratios = [const { Samples::new() }; 2];
-    for round in 1..=rounds {
-        run.says(&format!("{}: run {round} of {rounds}", object.word()));
-        let (mut ten, mut many) = ([f64::NAN; 2], [f64::NAN; 2]);
-        for pair in &mut pairs {
-            let costs = pair.measure(object, time)?;
-            ten = if pair.number == 10 { costs } else { ten };
-            many = if pair.number == object.many() { costs } else { many };
+    let ratios = [object.ratio(), object.kernel_ratio()];
+    let mut ten = [f64::NAN; 2];
+    let name = |pair: &Pair| format!("{} {}", pair.number, object.word());
+    let sheet = in_turn(run, rounds, &mut pairs, name, |pair, sheet| {
+        let costs = pair.measure(object, Duration::from_millis(time))?;
+        ten = if pair.number == 10 { costs } else { ten };
+        for (side, cost) in costs.into_iter().enumerate().filter(|(_, cost)| cost.is_finite()) {
+            sheet.push(object.row(COSTS[side], pair.number), cost);
+            if pair.number == object.many() && ten[side].is_finite() {
+                sheet.push(ratios[side].as_str(), cost / ten[side]);
+            }
         }
-        for (ratios, (ten, many)) in ratios.iter_mut().zip(ten.into_iter().zip(many)) {
-            ratios.push(many / ten);
-        }
+        Ok(())
+    })?;
+    sheet.record(run);
+    for ratio in ratios {
+        run.remark(&ratio, format!("{} over 10, in the same round", object.many()));
     }
-    for pair in pairs {
-        pair.record(run, object, found)?;
-    }
-    let [own, kernel] = ratios;
-    let compared = format!("{} over 10, in the same round", object.many());
-    for (row, ratios) in [(object.ratio(), own), (object.kernel_ratio(), kernel)] {
-        if ratios.median().is_some_and(f64::is_finite) {
-            run.record(&row, &ratios);
-            run.remark(&row, compared.clone());
+    for Pair { number, bench, .. } in pairs {
+        let left = bench.harness.stop()?;
+        ensure!(left.leaked == 0 && left.unaccounted == 0, "{number} {}: {left:?}", object.word());
+        for what in COSTS {
+            let samples = sheet.samples(&object.row(what, number));
+            if samples.count() > 0 {
+                found.add(what, object, number, samples);
+            }
         }
     }
     found.order(run, What::Packet, object);

@@ -73,19 +73,14 @@ fn kernel_times(run: &mut Run, (object, number): (Object, u32), found: &mut Foun
         kernel::made_and_shown(object, number)
     };
     let times = (0..rounds).map(times).collect::<anyhow::Result<Vec<_>>>();
-    interrupt::check()?;
     // The stations of a gateway are learned: making them has no time to be compared with.
-    let whats = [What::KernelMade, What::KernelShow];
-    for (place, what) in whats.into_iter().enumerate().skip(usize::from(object == Object::Stations)) {
-        let row = object.row(what, number);
-        match &times {
-            Err(error) => run.skip(&[&row], &format!("{error:#}")),
-            Ok(times) => {
-                let samples = times.iter().map(|times| times[place]).collect::<Samples>();
-                run.record(&row, &samples);
-                found.add(what, object, number, samples);
-            }
-        }
+    let (whats, first) = ([What::KernelMade, What::KernelShow], usize::from(object == Object::Stations));
+    let rows = whats.map(|what| object.row(what, number));
+    let Some(times) = run.or_skip(&rows[first..], times)? else { return Ok(()) };
+    for (place, what) in whats.into_iter().enumerate().skip(first) {
+        let samples = times.iter().map(|times| times[place]).collect::<Samples>();
+        run.record(&object.row(what, number), &samples);
+        found.add(what, object, number, samples);
     }
     Ok(())
 }

@@ -1,8 +1,5 @@
 //! Rows: objects, numbers of them, and what grows.
 
-use super::super::{Goal, Promise};
-use crate::report::Better;
-
 /// Kind of thing of which a gateway has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Object {
@@ -77,11 +74,9 @@ impl Object {
         format!("growth.{}.kernel_packet_ratio", self.word())
     }
 
-    /// Names of all rows of a packet's cost in the kernel.
-    pub(super) fn kernel_rows(self) -> Vec<&'static str> {
-        let prefix = format!("growth.{}.kernel_packet_", self.word());
-        let names = PROMISES.iter().map(|promise| promise.name);
-        names.filter(|name| name.starts_with(&prefix)).collect()
+    /// Beginning of all rows of a packet's cost in the kernel.
+    pub(super) fn kernel_rows(self) -> String {
+        format!("growth.{}.kernel_packet_", self.word())
     }
 
     /// Name of the row of the order in which something grows.
@@ -150,73 +145,6 @@ impl What {
 
 /// The slowest of all views of 10 000 rows.
 pub(super) const SHOW_10K: &str = "growth.show_10k_s";
-/// n log n grows by 13.3 when n grows from 1000 to 10 000; its logarithm to base ten is 1.125.
-const ORDER: Goal = Goal::Value(1.2);
-
-const fn lower(name: &'static str, unit: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit, better: Better::Lower, goal }
-}
-
-/// Rows of objects: numbers of them, and what is measured.
-macro_rules! rows {
-    ($(
-        $object:literal $ratio:expr,
-        [$($number:literal)*] $([$start:literal $($starts:literal)*])? $(reload [$($reload:literal)*])?
-        $(memory [$($memory:literal)*])? $(kernel [$($kernel:literal)*])? $(made [$($made:literal)*])?
-        $(shown [$($shown:literal)*])? ;
-    )*) => {
-        &[
-            $(
-                $(lower(concat!("growth.", $object, ".packet_ns.", $number), "ns", Goal::None),)*
-                lower(concat!("growth.", $object, ".packet_ratio"), "×", $ratio),
-                lower(concat!("growth.", $object, ".packet_order"), "exponent", Goal::None),
-                $(
-                    lower(concat!("growth.", $object, ".start_s.", $start), "s", Goal::None),
-                    $(lower(concat!("growth.", $object, ".start_s.", $starts), "s", Goal::None),)*
-                    lower(concat!("growth.", $object, ".start_order"), "exponent", ORDER),
-                )?
-                $(
-                    $(lower(concat!("growth.", $object, ".reload_s.", $reload), "s", Goal::None),)*
-                    lower(concat!("growth.", $object, ".reload_order"), "exponent", ORDER),
-                )?
-                $(
-                    $(lower(concat!("growth.", $object, ".memory_mib.", $memory), "MiB", Goal::None),)*
-                    lower(concat!("growth.", $object, ".memory_order"), "exponent", ORDER),
-                    $(lower(concat!("growth.", $object, ".show_s.", $memory), "s", Goal::None),)*
-                    lower(concat!("growth.", $object, ".show_order"), "exponent", ORDER),
-                )?
-                $(
-                    $(lower(concat!("growth.", $object, ".kernel_packet_ns.", $kernel), "ns", Goal::None),)*
-                    lower(concat!("growth.", $object, ".kernel_packet_ratio"), "×", Goal::None),
-                )?
-                $($(lower(concat!("growth.", $object, ".kernel_made_s.", $made), "s", Goal::None),)*)?
-                $($(lower(concat!("growth.", $object, ".kernel_show_s.", $shown), "s", Goal::None),)*)?
-            )*
-            lower(SHOW_10K, "s", Goal::Value(0.3)),
-        ]
-    };
-}
-
-const FLAT: Goal = Goal::Value(1.3);
-
-/// All rows.
-pub(super) const PROMISES: &[Promise] = rows! {
-    "tunnels" FLAT, [1 10 100 1000 10000] [1 10 100 1000 10000]
-        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000]
-        kernel [1 10 100 1000 10000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
-    "stations" FLAT, [1 10 100 1000 10000] memory [1 10 100 1000 10000]
-        kernel [1 10 100 1000 10000] shown [1 10 100 1000 10000];
-    "neighbours" Goal::None, [1 10 100 1000 10000] kernel [1 10 100 1000 10000];
-    "rules" Goal::Value(3.0), [1 10 100 1000 10000] [1 10 100 1000 10000]
-        reload [1 10 100 1000 10000] memory [1 10 100 1000 10000]
-        kernel [1 10 100 1000 10000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
-    "routes" FLAT, [1 10 100 1000 10000 100000 1000000] [1 10 100 1000 10000]
-        memory [1 10 100 1000 10000]
-        kernel [1 10 100 1000 10000 100000 1000000] made [1 10 100 1000 10000] shown [1 10 100 1000 10000];
-    "ports" FLAT, [2 10 32 128] [2 10 32 128] reload [2 10 32 128] memory [2 10 32 128]
-        kernel [2 10 32 128] made [2 10 32 128] shown [2 10 32 128];
-    "flows" Goal::None, [1 10 100 1000 10000];
-};
 
 /// Exponent by which costs grow from one number of objects to a larger one: 1 if they are in proportion.
 pub(super) fn exponent((few, low): (u32, f64), (many, high): (u32, f64)) -> Option<f64> {
@@ -231,7 +159,11 @@ mod tests {
 
     #[test]
     fn every_number_has_its_rows() {
-        let promised = PROMISES.iter().map(|promise| promise.name.to_owned()).collect::<BTreeSet<_>>();
+        let promised = crate::scenarios::growth::SCENARIO
+            .promises()
+            .iter()
+            .map(|promise| promise.name.to_owned())
+            .collect::<BTreeSet<_>>();
         for object in Object::ALL {
             let mut wanted = vec![object.ratio(), object.order(What::Packet)];
             wanted.extend(object.numbers().iter().map(|&number| object.row(What::Packet, number)));

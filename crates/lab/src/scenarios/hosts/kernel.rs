@@ -1,8 +1,6 @@
 //! Rows of packets that are left to the kernel: when it changes, with filters, and what they cost.
 
-use super::super::{Goal, Promise, Run};
-use super::promise;
-use crate::report::Better;
+use super::super::Run;
 use crate::yielding::{Change, Site, Tries, beside_busy_cores};
 use polder_judges::hosts::Mode;
 use polder_judges::hosts::left;
@@ -19,23 +17,6 @@ const COST: &str = "hosts.left.cost.skb";
 const COST_GENERIC: &str = "hosts.left.cost.generic";
 const COST_NATIVE: &str = "hosts.left.cost.native";
 const COST_NULL: &str = "hosts.left.cost.null";
-
-/// A packet that is left to the kernel may cost so many nanoseconds more than with the kernel alone.
-const MOST: f64 = 60.0;
-
-pub(super) const PROMISES: [Promise; 11] = [
-    promise(LEAKED, "packets", Better::Lower, Goal::Value(0.0)),
-    promise(LATEST, "µs", Better::Lower, Goal::None),
-    promise(LEAKED_BUSY, "packets", Better::Lower, Goal::Value(0.0)),
-    promise(LATEST_BUSY, "µs", Better::Lower, Goal::None),
-    promise(CONTROL, "packets", Better::Higher, Goal::Value(1.0)),
-    promise(PASSED, "packets", Better::Lower, Goal::Value(0.0)),
-    promise(OTHERS, "packets", Better::Higher, Goal::Value(1.0)),
-    promise(COST, "ns", Better::Lower, Goal::Value(MOST)),
-    promise(COST_GENERIC, "ns", Better::Lower, Goal::None),
-    promise(COST_NATIVE, "ns", Better::Lower, Goal::None),
-    promise(COST_NULL, "ns", Better::Lower, Goal::None),
-];
 
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     if run.wants_any(&[LEAKED, LATEST, LEAKED_BUSY, LATEST_BUSY, CONTROL]) {

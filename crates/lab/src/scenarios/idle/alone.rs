@@ -4,10 +4,10 @@
 //! down all of them, and does not make one column's 99th percentile.
 
 use super::super::testbed::{Setup, Testbed};
+use super::super::turns::{Sheet, in_turn};
 use super::{COLUMNS, Column, FIRST_BURST_LOST, Points, Run};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::meters::stream::Outcome;
 use polder_testbed::traffic::raw::{Faults, Plan};
 use std::time::Duration;
@@ -23,8 +23,6 @@ const KINDS: [&str; 4] = ["wake_1ms", "wake_1s", "cpu_percent", "first_burst"];
 struct Ready {
     column: Column,
     testbed: Testbed,
-    /// Medians and 99th percentiles of its rounds.
-    wakes: [Samples; 2],
     /// Error of a failed round.
     failed: Option<anyhow::Error>,
 }
@@ -32,8 +30,8 @@ struct Ready {
 /// Fills these rows of all columns. Answers how many packets their books miss.
 pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64> {
     let mut ready = lay(run)?;
-    rounds(run, &mut ready)?;
-    record(run, &mut ready, points)?;
+    let sheet = rounds(run, &mut ready)?;
+    record(run, &ready, &sheet, points);
     let mut unaccounted = 0;
     for Ready { column, mut testbed, failed, .. } in ready {
         let result = match failed {
@@ -56,62 +54,64 @@ fn lay(run: &mut Run) -> anyhow::Result<Vec<Ready>> {
         // What wakes the sink is none of the device's latency, so nothing is moderated there.
         let setup = Setup { sink_timer: 0, ..column.setup() };
         if let Some(testbed) = column.or_skip(run, &KINDS, Testbed::lay(setup))? {
-            ready.push(Ready { column, testbed, wakes: Default::default(), failed: None });
+            ready.push(Ready { column, testbed, failed: None });
         }
     }
     Ok(ready)
 }
 
-/// Latency of packets that come alone, once a millisecond.
-fn rounds(run: &Run, ready: &mut [Ready]) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((6, 300), (15, 1000));
-    let plan = Plan::steady(1000.0, Duration::from_millis(time));
-    for round in 1..=rounds {
-        run.says(&format!("one packet a millisecond, round {round} of {rounds}"));
-        for Ready { column, testbed, wakes, failed } in &mut *ready {
-            if failed.is_some() || !column.is_wanted(run, &["wake_1ms"]) {
-                continue;
-            }
-            match testbed.metered(&plan) {
-                Ok((_, Outcome { latency, .. })) => {
-                    let values = [0.5, 0.99].map(|quantile| micros(latency.value_at_quantile(quantile)));
-                    wakes.iter_mut().zip(values).for_each(|(samples, value)| samples.push(value));
-                }
-                Err(error) => {
-                    interrupt::check()?;
-                    *failed = Some(error);
-                }
-            }
-        }
-    }
-    Ok(())
+/// What is told of the latency of packets that come alone, once a millisecond.
+const WAKES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
+
+fn wake_row(kind: &str, peer: &str, moderation_us: u16) -> String {
+    format!("idle.wake_1ms.{kind}_us.{peer}.moderation_{moderation_us}us")
 }
 
-/// Fills the rows of those, and says how far Polder was from the kernel in each round.
-fn record(run: &mut Run, ready: &mut [Ready], points: &mut Points) -> anyhow::Result<()> {
-    let kernel = ready.iter().find(|ready| ready.column.peer == "kernel").map(|ready| ready.wakes.clone());
-    for Ready { column: Column { peer, moderation_us, .. }, wakes, failed, .. } in ready {
-        if failed.is_some() || wakes[0].count() == 0 {
+/// Measures it in rounds.
+fn rounds(run: &Run, ready: &mut [Ready]) -> anyhow::Result<Sheet> {
+    let (rounds, time) = run.quick_or((6, 300), (15, 1000));
+    let plan = Plan::steady(1000.0, Duration::from_millis(time));
+    let name = |ready: &Ready| format!("{}, one packet a millisecond", ready.column.name);
+    in_turn(run, rounds, ready, name, |Ready { column, testbed, failed }, sheet| {
+        if failed.is_some() || !column.is_wanted(run, &["wake_1ms"]) {
+            return Ok(());
+        }
+        match testbed.metered(&plan) {
+            Ok((_, Outcome { latency, .. })) => WAKES.iter().for_each(|&(kind, quantile)| {
+                let row = wake_row(kind, column.peer, column.moderation_us);
+                sheet.push(row, micros(latency.value_at_quantile(quantile)));
+            }),
+            Err(error) => {
+                interrupt::check()?;
+                *failed = Some(error);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Fills the rows of columns that have not failed, and says how far Polder was from the kernel in each round.
+fn record(run: &mut Run, ready: &[Ready], sheet: &Sheet, points: &mut Points) {
+    let good = ready.iter().filter(|ready| ready.failed.is_none());
+    for (&Column { peer, moderation_us, .. }, (kind, _)) in
+        good.flat_map(|ready| WAKES.map(|kind| (&ready.column, kind)))
+    {
+        let row = wake_row(kind, peer, moderation_us);
+        let samples = sheet.samples(&row);
+        let Some(median) = samples.median() else { continue };
+        run.record(&row, &samples);
+        if peer != "polder" {
             continue;
         }
-        for (index, kind) in ["p50", "p99"].into_iter().enumerate() {
-            let row = format!("idle.wake_1ms.{kind}_us.{peer}.moderation_{moderation_us}us");
-            run.record(&row, &wakes[index]);
-            if *peer != "polder" {
-                continue;
-            }
-            let line = points.latency.entry(format!("polder {kind}")).or_default();
-            line.extend(wakes[index].median().map(|value| (f64::from(*moderation_us), value)));
-            let pairs = kernel.as_ref().and_then(|kernel| wakes[index].minus(&kernel[index]));
-            if let Some((more, (low, high))) = pairs.and_then(|pairs| pairs.median().zip(pairs.interval())) {
-                let text = format!(
-                    "{more:+.1} µs beside the kernel in the same round, 95 %: {low:+.1} to {high:+.1}"
-                );
-                run.remark(&row, text);
-            }
+        let line = points.latency.entry(format!("polder {kind}")).or_default();
+        line.push((f64::from(moderation_us), median));
+        let pairs = samples.minus(&sheet.samples(&wake_row(kind, "kernel", 0)));
+        if let Some((more, (low, high))) = pairs.and_then(|pairs| pairs.median().zip(pairs.interval())) {
+            let text =
+                format!("{more:+.1} µs beside the kernel in the same round, 95 %: {low:+.1} to {high:+.1}");
+            run.remark(&row, text);
         }
     }
-    Ok(())
 }
 
 /// Measures one column after the other. Returns the number of packets that its counters do not

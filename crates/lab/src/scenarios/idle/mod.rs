@@ -7,8 +7,8 @@ mod alone;
 mod load;
 
 use super::testbed::{Contender, Setup};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::{Better, Curve};
+use super::{Run, Scenario};
+use crate::report::Curve;
 use polder_testbed::interrupt;
 use polder_testbed::peers::Task;
 use polder_testbed::peers::kernel::Napi;
@@ -19,57 +19,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "idle",
     about: "CPU time with nothing or little to do, wake-up latency, and the first burst after silence",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/idle.rows"),
     measure,
 };
 
 const FIRST_BURST_LOST: &str = "idle.first_burst_lost";
 const UNACCOUNTED: &str = "idle.unaccounted_packets";
 
-const fn row(name: &'static str, unit: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit, better: Better::Lower, goal }
-}
-
-const KERNEL_WAKE: &str = "idle.wake_1ms.p99_us.kernel.moderation_0us";
 const TESTPMD_IDLE: &str = "idle.cpu_percent.testpmd";
-
-const PROMISES: &[Promise] = &[
-    row("idle.cpu_percent.kernel", "%", Goal::None),
-    row(TESTPMD_IDLE, "%", Goal::None),
-    row("idle.cpu_percent.polder", "%", Goal::Value(0.5)),
-    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_0us", "", Goal::None),
-    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_50us", "", Goal::None),
-    row("idle.cpu_at_10_percent.ratio_vs_proportional.moderation_200us", "", Goal::Value(1.2)),
-    row("idle.cpu_at_10_percent.ratio_vs_proportional.kernel", "", Goal::None),
-    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_0us", "", Goal::None),
-    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_50us", "", Goal::None),
-    row("idle.cpu_at_50_percent.ratio_vs_proportional.moderation_200us", "", Goal::Value(1.2)),
-    row("idle.cpu_at_50_percent.ratio_vs_proportional.kernel", "", Goal::None),
-    row("idle.wake_1ms.p50_us.kernel.moderation_0us", "µs", Goal::None),
-    row("idle.wake_1ms.p50_us.testpmd.moderation_0us", "µs", Goal::None),
-    row("idle.wake_1ms.p50_us.polder.moderation_0us", "µs", Goal::None),
-    row("idle.wake_1ms.p50_us.polder.moderation_50us", "µs", Goal::None),
-    row("idle.wake_1ms.p50_us.polder.moderation_200us", "µs", Goal::None),
-    row(KERNEL_WAKE, "µs", Goal::None),
-    row("idle.wake_1ms.p99_us.testpmd.moderation_0us", "µs", Goal::None),
-    row("idle.wake_1ms.p99_us.polder.moderation_0us", "µs", Goal::Row(KERNEL_WAKE)),
-    row("idle.wake_1ms.p99_us.polder.moderation_50us", "µs", Goal::None),
-    row("idle.wake_1ms.p99_us.polder.moderation_200us", "µs", Goal::None),
-    row("idle.wake_1s.p50_us.kernel", "µs", Goal::None),
-    row("idle.wake_1s.p50_us.testpmd", "µs", Goal::None),
-    row("idle.wake_1s.p50_us.polder", "µs", Goal::None),
-    row("idle.wake_1s.p50_us.polder_moderation_50us", "µs", Goal::None),
-    row("idle.wake_1s.p50_us.polder_moderation_200us", "µs", Goal::None),
-    row("idle.wake_1s.max_us.kernel", "µs", Goal::None),
-    row("idle.wake_1s.max_us.testpmd", "µs", Goal::None),
-    row("idle.wake_1s.max_us.polder", "µs", Goal::None),
-    row("idle.wake_1s.max_us.polder_moderation_50us", "µs", Goal::None),
-    row("idle.wake_1s.max_us.polder_moderation_200us", "µs", Goal::None),
-    row(FIRST_BURST_LOST, "packets", Goal::Value(0.0)),
-    row("idle.first_burst_1024_lost.kernel", "packets", Goal::None),
-    row("idle.first_burst_1024_lost.polder", "packets", Goal::None),
-    row(UNACCOUNTED, "packets", Goal::Value(0.0)),
-];
 
 /// A device, and how it is moderated.
 #[derive(Clone, Copy)]
@@ -113,8 +70,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     unaccounted += load::measure(run, &mut points)?;
     unaccounted += alone::measure(run, &mut points)?;
     draw(run, points);
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(UNACCOUNTED, unaccounted as f64);
+    run.record_count(UNACCOUNTED, unaccounted);
     Ok(())
 }
 
@@ -149,7 +105,7 @@ impl Column {
             let kind = row.split('.').nth(1).unwrap_or_default();
             kinds.iter().any(|begin| kind.starts_with(begin))
         };
-        let rows = PROMISES.iter().map(|promise| promise.name);
+        let rows = SCENARIO.promises().iter().map(|promise| promise.name);
         rows.filter(|row| self.owns(row) && is_kind(row)).collect()
     }
 
@@ -209,7 +165,7 @@ mod tests {
 
     #[test]
     fn each_row_but_that_of_the_books_is_of_one_column() {
-        for promise in PROMISES {
+        for promise in SCENARIO.promises() {
             let owners = COLUMNS.iter().filter(|column| column.owns(promise.name)).count();
             assert_eq!(owners, usize::from(promise.name != UNACCOUNTED), "{}", promise.name);
         }
@@ -217,7 +173,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_column_that_failed_say_why_and_others_stay() {
-        let mut run = Run::start(Screen::new(), "idle", PROMISES, (true, &[])).unwrap();
+        let mut run = Run::start(Screen::new(), "idle", SCENARIO.promises(), (true, &[])).unwrap();
         run.record_one("idle.cpu_percent.polder", 0.25);
         let kinds = ["wake_1s", "cpu_percent"];
         let failed = COLUMNS[0].or_skip(&mut run, &kinds, Err::<(), _>(anyhow!("it has ended"))).unwrap();

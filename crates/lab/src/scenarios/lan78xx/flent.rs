@@ -5,10 +5,10 @@ use super::rows::FLENT;
 use super::rrul::{CODEL, LOST_MS, PENDING, percentile};
 use super::{Run, Testbed};
 use crate::report::Curve;
+use crate::scenarios::turns::in_turn;
 use anyhow::Context as _;
 use polder_testbed::command::{self, Running};
 use polder_testbed::meters::sequence::ratio;
-use polder_testbed::meters::statistics::Samples;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -34,18 +34,24 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         return Ok(());
     }
     let seconds = run.quick_or(2, 5);
-    let mut columns: [Samples; FLENT.len()] = Default::default();
-    for round in 0..stand.samples {
-        run.says(&format!("rrul by flent, {} of {}", round + 1, stand.samples));
-        let told = rrul(stand, seconds, round == 0)?;
-        let [added, lost] = told.added(f64::from(seconds)).context("flent's probes had no answer")?;
-        let mbit = told.mean("TCP totals", f64::from(seconds)).context("flent's flows carried nothing")?;
-        columns.iter_mut().zip([added, lost, mbit]).for_each(|(samples, value)| samples.push(value));
-        if round == 0 {
-            run.curve(told.curve());
-        }
-    }
-    FLENT.iter().zip(&columns).for_each(|(row, samples)| run.record(row, samples));
+    let mut curve = None;
+    let sheet = in_turn(
+        run,
+        stand.samples,
+        [()],
+        |()| "rrul by flent".to_owned(),
+        |(), sheet| {
+            let told = rrul(stand, seconds, curve.is_none())?;
+            let [added, lost] = told.added(f64::from(seconds)).context("flent's probes had no answer")?;
+            let mbit =
+                told.mean("TCP totals", f64::from(seconds)).context("flent's flows carried nothing")?;
+            FLENT.iter().zip([added, lost, mbit]).for_each(|(row, value)| sheet.push(*row, value));
+            curve.get_or_insert_with(|| told.curve());
+            Ok(())
+        },
+    )?;
+    curve.into_iter().for_each(|curve| run.curve(curve));
+    sheet.record(run);
     run.remark(
         FLENT[0],
         format!(

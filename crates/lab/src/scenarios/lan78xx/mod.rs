@@ -14,6 +14,7 @@ pub(super) mod switched;
 mod weak;
 
 use super::testbed::cores;
+use super::turns::in_turn;
 use super::{Run, Scenario};
 use frames::Protocol;
 use harness::{Outcome, Setting, Way};
@@ -29,7 +30,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "lan78xx",
     about: "a driver for USB Ethernet adapters in user space, with and without its techniques",
     needs_root: false,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/lan78xx.rows"),
     measure,
 };
 
@@ -39,6 +40,39 @@ const FLOWS: [(&str, Protocol, Way); 4] = [
     ("udp_rx", Protocol::Udp, Way::Receive),
     ("udp_tx", Protocol::Udp, Way::Send),
 ];
+/// A flow in one state of the driver.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    flow: &'static str,
+    protocol: Protocol,
+    way: Way,
+    state: &'static str,
+    techniques: Techniques,
+}
+
+impl Case {
+    /// Name of a row about it.
+    fn row(&self, begin: &str, what: &str) -> String {
+        format!("{begin}.{}.{what}.{}", self.flow, self.state)
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}, {}", self.flow, self.state)
+    }
+}
+
+/// All flows, without the techniques and with them.
+fn cases() -> Vec<Case> {
+    let both = |(flow, protocol, way)| {
+        STATES.map(|(state, techniques)| Case { flow, protocol, way, state, techniques })
+    };
+    FLOWS.into_iter().flat_map(both).collect()
+}
+
+/// States of the driver, and their techniques.
+const STATES: [(&str, Techniques); 2] = [("off", Techniques::OFF), ("on", Techniques::ON)];
 /// Packets a second at low load: one in each millisecond.
 const LOW_LOAD: Duration = Duration::from_millis(1);
 
@@ -74,31 +108,30 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     let stand = Testbed::new(Duration::from_millis(run.quick_or(200, 1000)), run.quick_or(1, 10))?;
     run.place("the driver's thread", stand.cores[0], "pinned");
     run.place("the model and its link partner", stand.cores[1], "pinned, never sleeps");
-    if run.wants_any(&driver_rows()) {
+    if run.wants_any(&driver_rows(run)) {
         table(run, &stand)?;
         ablation(run, &stand)?;
         low_load(run, &stand)?;
         run.remark(CPU_RATIO, format!("a URB costs {} ns, as measured at a USB/IP socket", stand.urb.0));
     }
-    if run.wants_any(&rows::of("lan78xx.weak_host.")) {
+    if run.wants_any_of(&["lan78xx.weak_host."]) {
         weak::measure(run, &stand)?;
     }
     stacks(run, &stand)
 }
 
 /// Rows of the driver's thread alone.
-fn driver_rows() -> Vec<&'static str> {
-    let flows = FLOWS.iter().flat_map(|(name, ..)| rows::of(&format!("lan78xx.{name}.")));
-    let ablation = rows::of("lan78xx.ablation.").into_iter().filter(|row| !rows::A6.contains(row));
+fn driver_rows(run: &Run) -> Vec<&'static str> {
+    let flows = FLOWS.iter().flat_map(|(name, ..)| run.rows(&format!("lan78xx.{name}.")));
+    let ablation = run.rows("lan78xx.ablation.").into_iter().filter(|row| !rows::A6.contains(row));
     flows.chain(ablation).chain([CPU_RATIO, FILL]).collect()
 }
 
 /// Measures between the stacks of two machines.
 fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
-    let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(rows::of);
+    let [gateway, rrul] = ["lan78xx.gateway.", "lan78xx.rrul."].map(|begin| run.rows(begin));
     let all = [&gateway[..], &rrul, &rows::FLENT, &rows::MERGING].concat();
-    if let Err(error) = output::available() {
-        run.skip(&all, &format!("{error:#}"));
+    if run.or_skip(&all, output::available())?.is_none() {
         return Ok(());
     }
     if run.wants_any(&all) {
@@ -122,53 +155,40 @@ fn stacks(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
 
 /// Source A's table, off beside on.
 fn table(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
-    let (mut ratio, mut fill) = (Samples::default(), Samples::default());
-    let mut columns: [[[Samples; 5]; 2]; FLOWS.len()] = Default::default();
-    for sample in 0..stand.samples {
-        // Processor time for each Mbit, over all four flows.
-        let mut spent = [0.0, 0.0];
-        for (index, (name, protocol, way)) in FLOWS.into_iter().enumerate() {
-            for (on, techniques) in [Techniques::OFF, Techniques::ON].into_iter().enumerate() {
-                run.says(&format!("{name}, {}, {} of {}", ["off", "on"][on], sample + 1, stand.samples));
-                let outcome = stand.run((protocol, way), techniques)?;
-                let cell = &mut columns[index][on];
-                cell[0].push(outcome.mbit);
-                cell[1].push(outcome.loss_percent);
-                cell[2].push(per_packet(&outcome));
-                cell[3].push(outcome.held.as_secs_f64() * 1e3);
-                cell[4].push(outcome.longest.as_secs_f64() * 1e3);
-                spent[on] += outcome.cpu.as_secs_f64() / stand.time.as_secs_f64() / outcome.mbit.max(1.0);
-                let is_full_load = on == 1 && (protocol, way) == (Protocol::Udp, Way::Send);
-                outcome
-                    .fill_percent
-                    .filter(|_| is_full_load)
-                    .into_iter()
-                    .for_each(|percent| fill.push(percent));
-            }
+    // Processor time for each Mbit, over all four flows.
+    let mut spent = [0.0, 0.0];
+    let sheet = in_turn(run, stand.samples, cases(), Case::to_string, |case, sheet| {
+        let outcome = stand.run((case.protocol, case.way), case.techniques)?;
+        let row = |what| case.row("lan78xx", what);
+        sheet.push(row("mbit"), outcome.mbit);
+        sheet.push(row("loss_percent"), outcome.loss_percent);
+        sheet.push(row("driver_cpu_ns_per_packet"), per_packet(&outcome));
+        sheet.push(row("held_ms"), outcome.held.as_secs_f64() * 1e3);
+        sheet.push(row("longest_ms"), outcome.longest.as_secs_f64() * 1e3);
+        let is_on = case.state == "on";
+        let cost = outcome.cpu.as_secs_f64() / stand.time.as_secs_f64() / outcome.mbit.max(1.0);
+        spent[usize::from(is_on)] += cost;
+        // The last measurement of a round.
+        if is_on && (case.protocol, case.way) == (Protocol::Udp, Way::Send) {
+            outcome.fill_percent.into_iter().for_each(|percent| sheet.push(FILL, percent));
+            let [off, on] = std::mem::take(&mut spent);
+            sheet.push(CPU_RATIO, on / off);
         }
-        ratio.push(spent[1] / spent[0]);
-    }
-    for ((name, ..), cells) in FLOWS.into_iter().zip(&columns) {
-        for (state, cell) in ["off", "on"].into_iter().zip(cells) {
-            for (what, samples) in ["mbit", "loss_percent", "driver_cpu_ns_per_packet"].into_iter().zip(cell)
-            {
-                run.record(&format!("lan78xx.{name}.{what}.{state}"), samples);
-            }
-        }
-    }
-    for ((name, ..), [_, [.., held, longest]]) in FLOWS.into_iter().zip(&columns) {
-        let [held, longest] = [held, longest].map(|samples| samples.median().unwrap_or_default());
+        Ok(())
+    })?;
+    sheet.record(run);
+    for (name, ..) in FLOWS {
+        let row = |what: &str| format!("lan78xx.{name}.{what}.on");
+        let [held, longest] = ["held_ms", "longest_ms"].map(|what| sheet.median(&row(what)));
         let text = format!(
             "the model's thread was held up for {held:.1} ms of a sample, for {longest:.1} ms at a time, and caught up"
         );
-        run.remark(&format!("lan78xx.{name}.mbit.on"), text);
+        run.remark(&row("mbit"), text);
     }
-    run.record(CPU_RATIO, &ratio);
-    run.record(FILL, &fill);
     Ok(())
 }
 
-/// One technique at a time on, all others off: UDP, the mean of both ways.
+/// Each technique alone: receiving and sending UDP.
 fn ablation(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let off = Techniques::OFF;
     let techniques = [
@@ -178,56 +198,43 @@ fn ablation(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
         ("A4", Techniques { resubmit_in_cycle: true, ..off }),
         ("A5", Techniques { frame_is_unit: true, ..off }),
     ];
-    for (name, techniques) in techniques {
-        run.says(&format!("{name} alone"));
-        let (mut mbit, mut nanos) = (Samples::default(), Samples::default());
-        for _ in 0..stand.samples {
-            let receive = stand.run((Protocol::Udp, Way::Receive), techniques)?;
-            let send = stand.run((Protocol::Udp, Way::Send), techniques)?;
-            mbit.push(f64::midpoint(receive.mbit, send.mbit));
-            nanos.push(f64::midpoint(per_packet(&receive), per_packet(&send)));
-        }
-        let row = format!("lan78xx.ablation.{name}.mbit");
-        run.record(&row, &mbit);
-        run.remark(&row, format!("{name} alone, the others off; UDP, mean of receiving and sending"));
-        run.record(&format!("lan78xx.ablation.{name}.driver_cpu_ns_per_packet"), &nanos);
+    let alone = |(name, _): &(&str, Techniques)| format!("{name} alone");
+    let sheet = in_turn(run, stand.samples, techniques, alone, |&mut (name, techniques), sheet| {
+        let receive = stand.run((Protocol::Udp, Way::Receive), techniques)?;
+        let send = stand.run((Protocol::Udp, Way::Send), techniques)?;
+        let row = |what: &str| format!("lan78xx.ablation.{name}.{what}");
+        sheet.push(row("mbit"), f64::midpoint(receive.mbit, send.mbit));
+        let nanos = f64::midpoint(per_packet(&receive), per_packet(&send));
+        sheet.push(row("driver_cpu_ns_per_packet"), nanos);
+        Ok(())
+    })?;
+    sheet.record(run);
+    for (name, _) in techniques {
+        let text = format!("{name} alone, the others off; UDP, mean of receiving and sending");
+        run.remark(&format!("lan78xx.ablation.{name}.mbit"), text);
     }
     Ok(())
 }
 
-/// Measures the delay that packing adds to single packets.
+/// Effect of packing on a packet that comes alone.
 fn low_load(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
-    run.says("one packet at a time");
-    let mut waited = [Samples::default(), Samples::default()];
-    let packing = [Techniques { pending_queue: false, ..Techniques::ON }, Techniques::ON];
-    for _ in 0..stand.samples {
-        for (samples, techniques) in waited.iter_mut().zip(packing) {
-            interrupt::check()?;
-            let Testbed { urb, time, cores, .. } = *stand;
-            let (protocol, way, pause) = (Protocol::Udp, Way::Send, Some(LOW_LOAD));
-            samples.push(
-                harness::run(&Setting {
-                    protocol,
-                    way,
-                    techniques,
-                    urb,
-                    frame: Nanos(0),
-                    time,
-                    cores,
-                    pause,
-                })?
-                .latency_us,
-            );
-        }
-    }
-    if let [Some(one), Some(packed)] = waited.each_ref().map(Samples::median) {
-        let added = packed - one;
-        let text = format!(
-            "one packet in a millisecond takes {packed:.1} µs from the port to the end of the wire, {one:.1} µs \
-             without packing: packing adds {added:.1} µs; a full URB takes 262 µs on the wire"
-        );
-        run.remark(FILL, text);
-    }
+    let packing =
+        [("one", Techniques { pending_queue: false, ..Techniques::ON }), ("packed", Techniques::ON)];
+    let name = |_: &(&str, Techniques)| "one packet at a time".to_owned();
+    let sheet = in_turn(run, stand.samples, packing, name, |&mut (name, techniques), sheet| {
+        let Testbed { urb, time, cores, .. } = *stand;
+        let (protocol, way, pause) = (Protocol::Udp, Way::Send, Some(LOW_LOAD));
+        let setting = Setting { protocol, way, techniques, urb, frame: Nanos(0), time, cores, pause };
+        sheet.push(name, harness::run(&setting)?.latency_us);
+        Ok(())
+    })?;
+    let [one, packed] = ["one", "packed"].map(|name| sheet.median(name));
+    let added = packed - one;
+    let text = format!(
+        "one packet in a millisecond takes {packed:.1} µs from the port to the end of the wire, {one:.1} µs \
+         without packing: packing adds {added:.1} µs; a full URB takes 262 µs on the wire"
+    );
+    run.remark(FILL, text);
     Ok(())
 }
 

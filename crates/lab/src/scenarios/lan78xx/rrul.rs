@@ -4,11 +4,11 @@
 use super::output::{self, HOST, Output, Plan, STATION};
 use super::{Run, Testbed};
 use crate::report::Curve;
+use crate::scenarios::turns::in_turn;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::Running;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::topology::pin_here;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -81,28 +81,23 @@ struct Outcome {
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let times =
         run.quick_or(Times { before: 1.0, load: 4, after: 0.5 }, Times { before: 1.5, load: 7, after: 0.5 });
-    let mut columns: [[Samples; 3]; CASES.len()] = Default::default();
-    let mut told: [Option<String>; CASES.len()] = Default::default();
-    for round in 0..stand.samples {
-        for (number, case) in CASES.iter().enumerate() {
-            run.says(&format!("{FLOWS} flows each way, {}, {} of {}", case.name, round + 1, stand.samples));
-            let outcome = load(&Output::lay(&case.plan(stand))?, case.congestion, &times)?;
-            let added = outcome.added(&times)?;
-            for (samples, value) in
-                columns[number].iter_mut().zip([added.last, added.lost, outcome.mbit[0] + outcome.mbit[1]])
-            {
-                samples.push(value);
-            }
-            if told[number].is_none() {
-                told[number] = Some(outcome.text(&added));
-                outcome.curves(case.name).into_iter().for_each(|curve| run.curve(curve));
-            }
-        }
-    }
-    for ((case, column), told) in CASES.iter().zip(&columns).zip(told) {
-        let rows =
-            ["p99_added_ms", "lost_percent", "mbit"].map(|what| format!("lan78xx.rrul.{what}{}", case.row));
-        rows.iter().zip(column).for_each(|(row, samples)| run.record(row, samples));
+    let mut told: [Option<(String, [Curve; 2])>; CASES.len()] = Default::default();
+    let mut cases = CASES.iter().zip(&mut told).collect::<Vec<_>>();
+    let name = |(case, _): &(&Case, _)| format!("{FLOWS} flows each way, {}", case.name);
+    let sheet = in_turn(run, stand.samples, &mut cases, name, |(case, told), sheet| {
+        let outcome = load(&Output::lay(&case.plan(stand))?, case.congestion, &times)?;
+        let added = outcome.added(&times)?;
+        let [p99, lost, mbit] = case.rows();
+        sheet.push(p99, added.last);
+        sheet.push(lost, added.lost);
+        sheet.push(mbit, outcome.mbit[0] + outcome.mbit[1]);
+        told.get_or_insert_with(|| (outcome.text(&added), outcome.curves(case.name)));
+        Ok(())
+    })?;
+    sheet.record(run);
+    for (case, told) in CASES.iter().zip(told) {
+        let (told, curves) = told.unwrap_or_default();
+        curves.into_iter().for_each(|curve| run.curve(curve));
         let text = format!(
             "{FLOWS} TCP flows each way ({}), an ICMP and a UDP probe every {} ms; p99 of all probes under load, \
              lost ones as {} s, less the median without. Queue in front of the adapter: {}; at the station: \
@@ -112,14 +107,19 @@ pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
             PATIENCE.as_secs(),
             case.name,
             case.pending(),
-            told.unwrap_or_default()
+            told
         );
-        run.remark(&rows[0], text);
+        run.remark(&case.rows()[0], text);
     }
     Ok(())
 }
 
 impl Case {
+    /// Rows of added latency, of losses and of goodput.
+    fn rows(&self) -> [String; 3] {
+        ["p99_added_ms", "lost_percent", "mbit"].map(|what| format!("lan78xx.rrul.{what}{}", self.row))
+    }
+
     fn plan(&self, stand: &Testbed) -> Plan {
         Plan { queue: self.queue, pending: self.pending(), ..Plan::usual(stand.cores) }
     }

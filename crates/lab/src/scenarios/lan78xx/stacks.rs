@@ -3,7 +3,8 @@
 
 use super::frames::Protocol;
 use super::output::{Output, Plan};
-use super::{FLOWS, Run, Testbed, rows};
+use super::{Case, Run, Testbed, cases};
+use crate::scenarios::turns::in_turn;
 use polder_devices::lan78xx::Techniques;
 
 /// Length of the single long transfer, in seconds.
@@ -12,46 +13,29 @@ const LONG: u32 = 60;
 /// Fills the rows of the gateway.
 pub(super) fn measure(run: &mut Run, stand: &Testbed) -> anyhow::Result<()> {
     let seconds = run.quick_or(1, 6);
-    let mut cells: [rows::Cells; FLOWS.len()] = Default::default();
-    for round in 0..stand.samples {
-        for (cells, (name, protocol, way)) in cells.iter_mut().zip(FLOWS) {
-            for (on, cell) in cells.iter_mut().enumerate() {
-                run.says(&format!(
-                    "{name} by stacks, {}, {} of {}",
-                    rows::BOTH[on],
-                    round + 1,
-                    stand.samples
-                ));
-                let carried = lay(stand, on == 1)?.carry(protocol, way, seconds)?;
-                cell[0].push(carried.mbit);
-                cell[1].push(carried.loss_percent);
-                cell[2].push(carried.idle_percent);
-            }
-        }
-    }
-    for (cells, (name, ..)) in cells.iter().zip(FLOWS) {
-        rows::record(run, &format!("lan78xx.gateway.{name}"), cells);
-    }
+    let sheet = in_turn(run, stand.samples, cases(), Case::to_string, |case, sheet| {
+        let carried = lay(stand, case.techniques)?.carry(case.protocol, case.way, seconds)?;
+        let row = |what| case.row("lan78xx.gateway", what);
+        sheet.push(row("mbit"), carried.mbit);
+        sheet.push(row("loss_percent"), carried.loss_percent);
+        sheet.push(row("idle_percent"), carried.idle_percent);
+        Ok(())
+    })?;
+    sheet.record(run);
     if run.is_quick() {
         run.leave_out(format!("{LONG} s of TCP"));
         return Ok(());
     }
-    for (name, protocol, way) in FLOWS.into_iter().filter(|(_, protocol, _)| *protocol == Protocol::Tcp) {
-        for (on, state) in rows::BOTH.into_iter().enumerate() {
-            run.says(&format!("{name} by stacks, {state}, for {LONG} s"));
-            let carried = lay(stand, on == 1)?.carry(protocol, way, LONG)?;
-            let text =
-                format!("once for {LONG} s: {:.0} Mbit/s, {:.1} % idle", carried.mbit, carried.idle_percent);
-            run.remark(&format!("lan78xx.gateway.{name}.mbit.{state}"), text);
-        }
+    for case in cases().into_iter().filter(|case| case.protocol == Protocol::Tcp) {
+        run.says(&format!("{case}, by stacks for {LONG} s"));
+        let carried = lay(stand, case.techniques)?.carry(case.protocol, case.way, LONG)?;
+        let text =
+            format!("once for {LONG} s: {:.0} Mbit/s, {:.1} % idle", carried.mbit, carried.idle_percent);
+        run.remark(&case.row("lan78xx.gateway", "mbit"), text);
     }
     Ok(())
 }
 
-fn lay(stand: &Testbed, on: bool) -> anyhow::Result<Output> {
-    Output::lay(&Plan {
-        techniques: if on { Techniques::ON } else { Techniques::OFF },
-        coalesce: on,
-        ..Plan::usual(stand.cores)
-    })
+fn lay(stand: &Testbed, techniques: Techniques) -> anyhow::Result<Output> {
+    Output::lay(&Plan { techniques, coalesce: techniques == Techniques::ON, ..Plan::usual(stand.cores) })
 }

@@ -15,8 +15,8 @@ mod shuttle;
 pub use cells::{Above, Adapter, CARDS, Column, KERNELS};
 pub use forward::forward;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::judges::count;
+use super::{Run, Scenario};
 use anyhow::Context as _;
 use bench::Bench;
 use checks::Cell;
@@ -43,41 +43,12 @@ const PASSED: &str = "checks_passed";
 const FAILED: &str = "checks_failed";
 const RATIO: &str = "tcp_ratio_vs_bridge";
 
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
-/// Rows of all cells, and those about all of them.
-macro_rules! promises {
-    ($($kernel:literal: $($card:literal)*;)*) => {
-        &[
-            $($(
-                promise(concat!("nics.", $kernel, ".", $card, ".checks_passed"), "checks", Better::Higher, Goal::None),
-                promise(concat!("nics.", $kernel, ".", $card, ".checks_failed"), "checks", Better::Lower, Goal::Value(0.0)),
-                promise(concat!("nics.", $kernel, ".", $card, ".tcp_ratio_vs_bridge"), "ratio", Better::Higher, Goal::None),
-            )*)*
-            promise(CELLS, "cells", Better::Higher, Goal::Value(15.0)),
-            promise(INJECTED, "frames", Better::Lower, Goal::Value(0.0)),
-            promise(INJECTED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(INJECTED_METER, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(UNTAGGED, "frames", Better::Lower, Goal::Value(0.0)),
-            promise(UNTAGGED_CONTROL, "frames", Better::Higher, Goal::Value(1.0)),
-            promise(FALSE_ALARMS, "warnings", Better::Lower, Goal::Value(0.0)),
-            promise(MISSED, "failures", Better::Lower, Goal::Value(0.0)),
-        ]
-    };
-}
-
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "nics",
     about: "guests with Debian's kernels and emulated network cards: Polder with defaults on each driver",
     needs_root: true,
-    promises: promises! {
-        "stable": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "backports": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-        "newest": "virtio" "virtio_plain" "e1000" "e1000_vlan" "e1000_bond" "e1000e" "vmxnet3" "igb" "rtl8139";
-    },
+    rows: include_str!("../rows/nics.rows"),
     measure,
 };
 
@@ -163,7 +134,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         for adapter in CARDS {
             let name = format!("nics.{}.{}", column.name, adapter.name);
             let rows = [PASSED, FAILED, RATIO].map(|what| format!("{name}.{what}"));
-            if !run.wants_any(&rows.each_ref().map(String::as_str)) && !run.wants_any(&SUMS) {
+            if !run.wants_any(&rows) && !run.wants_any(&SUMS) {
                 continue;
             }
             if run.is_out_of_time() {
@@ -214,10 +185,7 @@ fn record(run: &mut Run, [passed, failed, ratio]: &[String; 3], version: &str, v
         said += &format!("; not run: {}", verdict.not_run.join("; "));
     }
     run.remark(passed, said);
-    run.record_one(failed, count(verdict.failed.len()));
-    if !verdict.failed.is_empty() {
-        run.remark(failed, verdict.failed.join("; "));
-    }
+    run.record_all(failed, &verdict.failed);
     let mut ratios = Samples::new();
     verdict.rates.iter().for_each(|[ours, theirs]| ratios.push(ours / theirs));
     if ratios.count() == 0 {
@@ -252,22 +220,9 @@ fn totals(run: &mut Run, ran: &[(String, CellVerdict)], not_run: &[String]) {
     run.record_one(UNTAGGED, sum(|verdict| verdict.untagged));
     run.record_one(UNTAGGED_CONTROL, sum(|verdict| verdict.untagged_control));
     let said = |of: fn(&CellVerdict) -> &Vec<String>| {
-        let each = ran
-            .iter()
-            .flat_map(|(name, verdict)| of(verdict).iter().map(move |text| format!("{name}: {text}")));
-        each.collect::<Vec<_>>().join("; ")
+        let each = ran.iter().flat_map(|(name, verdict)| of(verdict).iter().map(move |text| (name, text)));
+        each.map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
     };
-    for (row, number, texts) in [
-        (FALSE_ALARMS, sum(|verdict| verdict.false_alarms.len()), said(|verdict| &verdict.false_alarms)),
-        (MISSED, sum(|verdict| verdict.missed.len()), said(|verdict| &verdict.missed)),
-    ] {
-        run.record_one(row, number);
-        if !texts.is_empty() {
-            run.remark(row, texts);
-        }
-    }
-}
-
-fn count(number: usize) -> f64 {
-    u32::try_from(number).map_or(f64::MAX, f64::from)
+    run.record_all(FALSE_ALARMS, &said(|verdict| &verdict.false_alarms));
+    run.record_all(MISSED, &said(|verdict| &verdict.missed));
 }

@@ -1,13 +1,12 @@
 //! A second gateway, captures of drops, their history, and a TAP after a restart.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
+use crate::scenarios::turns::rounds;
 use anyhow::{Context as _, ensure};
 use polder::runtime::history::DropHistory;
 use polder::show::drops::{DropRow, Drops};
 use polder_datapath::units::Nanos;
 use polder_testbed::command::Running;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::upgrade::{Carrier, Site};
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,13 +16,6 @@ const REFUSED: &str = "operate.second_gateway.refused";
 const SEEN: &str = "operate.capture_drops.seen_percent";
 const HISTORY: &str = "operate.history.minutes";
 const TAPS: &str = "operate.taps.after_restart";
-
-pub(super) const PROMISES: [Promise; 4] = [
-    Promise { name: REFUSED, unit: "of the tries", better: Better::Higher, goal: Goal::Value(1.0) },
-    Promise { name: SEEN, unit: "%", better: Better::Higher, goal: Goal::Value(99.0) },
-    Promise { name: HISTORY, unit: "minutes", better: Better::Higher, goal: Goal::Value(60.0) },
-    Promise { name: TAPS, unit: "of the restarts", better: Better::Higher, goal: Goal::Value(1.0) },
-];
 
 const MODES: [&str; 3] = ["skb", "generic", "native"];
 /// Packets a second that overflow a queue of 8 Mbit/s.
@@ -82,10 +74,7 @@ fn captured(run: &mut Run) -> anyhow::Result<()> {
     let keys = "queue = { kind = \"codel\", limit_bytes = 400_000, rate_kbit = 8_000 }\ncoalesce = false\n";
     let site = Site::lay(Carrier::Workers, keys)?;
     let gateway = site.start()?;
-    let mut seen = Samples::default();
-    let rounds = run.quick_or(1, 10);
-    for round in 1..=rounds {
-        run.says(&format!("drops are captured, round {round} of {rounds}"));
+    let sheet = rounds(run, run.quick_or(1, 10), "drops are captured", |sheet| {
         let file = site.file().with_file_name("drops.pcapng");
         let _ = fs::remove_file(&file);
         let mut command = site.begin(&["capture", "far", "--drops", "-w"], Some(&file))?;
@@ -98,9 +87,10 @@ fn captured(run: &mut Run) -> anyhow::Result<()> {
         ensure!(counted > 1000, "{counted} packets were dropped");
         capture.stop()?;
         let packets = packets(&fs::read(&file)?).context("the capture is no pcapng")?;
-        seen.push(100.0 * packets as f64 / counted as f64);
-    }
-    run.record(SEEN, &seen);
+        sheet.push(SEEN, 100.0 * packets as f64 / counted as f64);
+        Ok(())
+    })?;
+    sheet.record(run);
     drop(gateway);
     Ok(())
 }

@@ -1,25 +1,15 @@
 //! The CNI plugin between `cnitool`, `host-local` and a gateway.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
 use polder_judges::cni;
 use polder_testbed::peers::polder::program;
 
 const FAILED: &str = "operate.cni.checks_failed";
 const MISSED: &str = "operate.cni.mutants_missed";
 
-pub(super) const PROMISES: [Promise; 2] = [
-    Promise { name: FAILED, unit: "checks", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: MISSED, unit: "mutants", better: Better::Lower, goal: Goal::Value(0.0) },
-];
-
 /// Runs the checks, and the mutants that they have to find.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[FAILED, MISSED]) {
-        return Ok(());
-    }
-    if let Err(reason) = cni::available() {
-        run.skip(&[FAILED, MISSED], &format!("{reason:#}"));
+    if !run.is_possible(&[FAILED, MISSED], cni::available)? {
         return Ok(());
     }
     let program = program()?;

@@ -1,24 +1,14 @@
 //! Commands of the pages by task.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
 use polder_judges::pages;
 
 const COMMANDS: &str = "operate.pages.commands";
 const FAILED: &str = "operate.pages.commands_failed";
 
-pub(super) const PROMISES: [Promise; 2] = [
-    Promise { name: COMMANDS, unit: "commands", better: Better::Higher, goal: Goal::Value(80.0) },
-    Promise { name: FAILED, unit: "commands", better: Better::Lower, goal: Goal::Value(0.0) },
-];
-
 /// Runs the pages, if one of the rows is wanted.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[COMMANDS, FAILED]) {
-        return Ok(());
-    }
-    if let Err(reason) = pages::available() {
-        run.skip(&[COMMANDS, FAILED], &format!("{reason:#}"));
+    if !run.is_possible(&[COMMANDS, FAILED], pages::available)? {
         return Ok(());
     }
     run.says("pages by task");

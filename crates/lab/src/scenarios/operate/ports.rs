@@ -1,22 +1,14 @@
 //! Ports that come and go by command beside a stream, and drops beside what a receiver misses.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
+use crate::scenarios::turns::rounds;
 use anyhow::ensure;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::upgrade::{Carrier, Site};
 
 const ADD: &str = "operate.port_add.ms";
 const LOST: &str = "operate.port_add.lost";
 const RATIO: &str = "operate.drops_counted.ratio";
 const RATIO_APART: &str = "operate.drops_counted.ratio.apart";
-
-pub(super) const PROMISES: [Promise; 4] = [
-    Promise { name: ADD, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: RATIO, unit: "", better: Better::Higher, goal: Goal::Value(0.99) },
-    Promise { name: RATIO_APART, unit: "", better: Better::Higher, goal: Goal::Value(0.99) },
-];
 
 /// Packets a second of the stream beside which ports come and go, and of the one that overflows a queue.
 const BESIDE: f64 = 20_000.0;
@@ -40,20 +32,18 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 fn ports(run: &mut Run) -> anyhow::Result<()> {
     let site = Site::lay(Carrier::Programs, "")?;
     let gateway = site.start()?;
-    let rounds = run.quick_or(1, 15);
-    let (mut times, mut losses, mut packets) = (Samples::default(), Samples::default(), 0);
-    for round in 1..=rounds {
-        run.says(&format!("ports come and go, round {round} of {rounds}"));
+    let mut packets = 0;
+    let sheet = rounds(run, run.quick_or(1, 15), "ports come and go", |sheet| {
         let (arrivals, added) = site.add_ports(BESIDE, PORTS)?;
         ensure!(arrivals.reordered == 0, "packets of one flow were reordered: {arrivals:?}");
-        added.iter().for_each(|time| times.push(time.as_secs_f64() * 1e3));
-        losses.push(arrivals.lost as f64);
+        added.iter().for_each(|time| sheet.push(ADD, time.as_secs_f64() * 1e3));
+        sheet.push(LOST, arrivals.lost as f64);
         packets += arrivals.sent;
-    }
+        Ok(())
+    })?;
     let unaccounted = site.term("unaccounted")?;
     ensure!(unaccounted == 0, "{unaccounted} packets are unaccounted for");
-    run.record(ADD, &times);
-    run.record(LOST, &losses);
+    sheet.record(run);
     run.remark(LOST, format!("of {packets} packets between two other ports, {PORTS} ports in four seconds"));
     drop(gateway);
     Ok(())
@@ -66,18 +56,17 @@ fn drops(run: &mut Run, row: &'static str, is_merged: bool) -> anyhow::Result<()
     );
     let site = Site::lay(Carrier::Workers, &keys)?;
     let gateway = site.start()?;
-    let (mut ratios, mut said) = (Samples::default(), String::new());
-    let rounds = run.quick_or(1, 10);
-    for round in 1..=rounds {
-        run.says(&format!("a queue overflows, round {round} of {rounds}"));
+    let mut said = String::new();
+    let sheet = rounds(run, run.quick_or(1, 10), "a queue overflows", |sheet| {
         let [missed, counted] = site.overflow(TOO_MANY)?;
         ensure!(missed > 1000 && counted > 0, "{missed} packets are missing, {counted} are counted");
-        ratios.push(missed.min(counted) as f64 / missed.max(counted) as f64);
+        sheet.push(row, missed.min(counted) as f64 / missed.max(counted) as f64);
         said = format!(
             "{missed} packets did not arrive, and {counted} were counted as dropped, in the last round"
         );
-    }
-    run.record(row, &ratios);
+        Ok(())
+    })?;
+    sheet.record(run);
     run.remark(row, said);
     drop(gateway);
     Ok(())

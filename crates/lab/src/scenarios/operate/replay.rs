@@ -1,8 +1,7 @@
 //! Public captures through a bridge with nothing but defaults.
 
+use super::super::Run;
 use super::super::judges::record_faults;
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
 use polder_judges::replay::{self, Check, Comparison};
 
 const CAPTURES: &str = "operate.replay.captures";
@@ -11,30 +10,13 @@ const LOST: &str = "operate.replay.lost";
 const REORDERED: &str = "operate.replay.reordered";
 const CAUGHT: &str = "operate.replay.mutants_caught";
 
-pub(super) const PROMISES: [Promise; 5] = [
-    Promise { name: CAPTURES, unit: "captures", better: Better::Higher, goal: Goal::Value(50.0) },
-    Promise { name: CHANGED, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: LOST, unit: "frames", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: REORDERED, unit: "frames", better: Better::Lower, goal: Goal::None },
-    Promise {
-        name: CAUGHT,
-        unit: "mutants",
-        better: Better::Higher,
-        goal: Goal::Value(replay::MUTANTS as f64),
-    },
-];
-
 /// Failures that a remark tells at most.
 const TOLD: usize = 5;
 
 /// Replays the captures, if one of the rows is wanted.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    let rows = PROMISES.map(|promise| promise.name);
-    if !run.wants_any(&rows) {
-        return Ok(());
-    }
-    if let Err(reason) = replay::available() {
-        run.skip(&rows, &format!("{reason:#}"));
+    let rows = [CAPTURES, CHANGED, LOST, REORDERED, CAUGHT];
+    if !run.is_possible(&rows, replay::available)? {
         return Ok(());
     }
     let verdict = replay::examine(run.quick_or(4, 1), &|what| run.says(what))?;

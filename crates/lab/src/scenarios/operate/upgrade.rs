@@ -1,9 +1,8 @@
 //! A gateway that another program goes on with: how long forwarding pauses, and what is lost at half load.
 
-use super::super::{Goal, Promise, Run};
-use crate::report::Better;
+use super::super::Run;
+use crate::scenarios::turns::rounds;
 use anyhow::ensure;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::upgrade::{Carrier, Change, Process, Site};
 use std::time::Duration;
 
@@ -17,16 +16,6 @@ const LOST_UNCHANGED: &str = "operate.upgrade.lost.unchanged";
 
 /// Time for the end of a program that was gone on from.
 const END: Duration = Duration::from_secs(10);
-
-pub(super) const PROMISES: [Promise; 7] = [
-    Promise { name: PAUSE, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: PAUSE_CARRIED, unit: "ms", better: Better::Lower, goal: Goal::Value(50.0) },
-    Promise { name: LOST_CARRIED, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) },
-    Promise { name: RESTARTED, unit: "packets", better: Better::Lower, goal: Goal::None },
-    Promise { name: PAUSE_UNCHANGED, unit: "ms", better: Better::Lower, goal: Goal::None },
-    Promise { name: LOST_UNCHANGED, unit: "packets", better: Better::Lower, goal: Goal::None },
-];
 
 /// Measures upgrades of a bridge of two ports, and its restart.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
@@ -49,12 +38,8 @@ fn rows(
     let site = Site::lay(carrier, "")?;
     let mut first = site.start()?;
     let rate = site.half_load()?;
-    let rounds = run.quick_or(2, 10);
-    let (mut pauses, mut losses, mut of_controls) =
-        (Samples::default(), Samples::default(), <[Samples; 3]>::default());
     let (mut said, mut overrun, mut lost_in_all) = (String::new(), 0, 0);
-    for round in 1..=rounds {
-        run.says(&format!("an upgrade at half load, round {round} of {rounds}"));
+    let sheet = rounds(run, run.quick_or(2, 10), "an upgrade at half load", |sheet| {
         let before = overruns(&site)?;
         let crossed = site.cross(rate, Change::Upgrade)?;
         overrun += overruns(&site)? - before;
@@ -66,8 +51,8 @@ fn rows(
             "packets of one flow were reordered: {:?}",
             crossed.arrivals
         );
-        pauses.push(crossed.longest.as_secs_f64() * 1e3);
-        losses.push(crossed.arrivals.lost as f64);
+        sheet.push(pause, crossed.longest.as_secs_f64() * 1e3);
+        sheet.push(lost, crossed.arrivals.lost as f64);
         let still = crossed.stood_still.unwrap_or_default();
         said = format!(
             "longest one-way time of {} packets at {:.0}/s, half of what the path carries; workers stood still for {:.1} ms",
@@ -75,26 +60,24 @@ fn rows(
             crossed.rate,
             still.as_secs_f64() * 1e3
         );
-        if controls.is_some() {
+        if let Some([restarted, pause, lost]) = controls {
             let unchanged = site.cross(rate, Change::Nothing)?;
-            let restarted = site.cross(rate, Change::Restart)?.arrivals.lost as f64;
-            ensure!(restarted > 0.0, "a restart loses nothing by this meter");
-            let values = [restarted, unchanged.longest.as_secs_f64() * 1e3, unchanged.arrivals.lost as f64];
-            of_controls.iter_mut().zip(values).for_each(|(samples, value)| samples.push(value));
+            let lost_by_restart = site.cross(rate, Change::Restart)?.arrivals.lost as f64;
+            ensure!(lost_by_restart > 0.0, "a restart loses nothing by this meter");
+            sheet.push(restarted, lost_by_restart);
+            sheet.push(pause, unchanged.longest.as_secs_f64() * 1e3);
+            sheet.push(lost, unchanged.arrivals.lost as f64);
         }
-    }
+        Ok(())
+    })?;
     drop(Process::behind(&site.socket())?);
     ensure!(first.wait(END)?.success(), "the first program ended badly: {}", first.said());
-    run.record(pause, &pauses);
-    run.record(lost, &losses);
+    sheet.record(run);
     run.remark(pause, said);
     run.remark(
         lost,
         format!("{lost_in_all} in all rounds; {overrun} packets were dropped because more waited than may"),
     );
-    for (row, samples) in controls.iter().flatten().zip(&of_controls) {
-        run.record(row, samples);
-    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use super::harness::{Harness, Plan};
 use super::{Run, WARM_UP, rate, throughput, work};
 use crate::report::Curve;
+use crate::scenarios::turns;
 use anyhow::ensure;
 use polder_datapath::steer::{Marks, Order};
 use polder_testbed::interrupt;
@@ -68,14 +69,15 @@ fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let small = (0..FLOWS).map(|flow| flow % 2).collect::<Vec<_>>();
     for (row, other, flows) in [(BIG, Order::Spread, vec![1]), (SMALL, Order::Hash, small)] {
-        run.says(&format!("order = \"auto\" with {} flows", flows.len()));
+        let what = format!("order = \"auto\" with {} flows", flows.len());
         let plan = |order| Plan { order, flows: flows.clone(), ..Plan::one_flow(2, links) };
-        let (mut ratios, mut rates) = (Samples::default(), [0.0; 2]);
-        for _ in 0..rounds {
+        let mut rates = [0.0; 2];
+        turns::rounds(run, rounds, &what, |sheet| {
             rates = [rate(&throughput(&plan(other), time)?), rate(&throughput(&plan(Order::Auto), time)?)];
-            ratios.push(rates[1] / rates[0]);
-        }
-        run.record(row, &ratios);
+            sheet.push(row, rates[1] / rates[0]);
+            Ok(())
+        })?
+        .record(run);
         run.remark(row, format!("{:.2} beside {:.2} Mpps in the last pair", rates[1] / 1e6, rates[0] / 1e6));
     }
     Ok(())

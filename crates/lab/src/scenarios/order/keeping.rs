@@ -124,9 +124,8 @@ fn held(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let plan = Plan { order: Order::Spread, pace: None, one_ledger: false, ..restless(links) };
     let harness = Harness::start(&plan, |_| {})?;
     harness.open(true);
-    if let Err(why) = hold::have_held(harness.ids[1], times, HOLD, Duration::from_millis(53)) {
-        drop(harness);
-        run.skip(&[HELD, LATE], &format!("{why:#}"));
+    let held = hold::have_held(harness.ids[1], times, HOLD, Duration::from_millis(53));
+    if run.or_skip(&[HELD, LATE], held)?.is_none() {
         return Ok(());
     }
     let (left, ledger) = harness.stop()?;

@@ -10,8 +10,8 @@ mod restoring;
 pub(super) mod work;
 mod workers;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::turns::rounds;
+use super::{Run, Scenario};
 use harness::{Harness, Left, Plan, Reading};
 use polder_testbed::machine;
 use polder_testbed::meters::sequence::ratio;
@@ -23,58 +23,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "order",
     about: "one flow on all cores and in order: in memory, two workers against one, with work a packet as set",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("../rows/order.rows"),
     measure,
 };
-
-const fn promise(name: &'static str, unit: &'static str, better: Better, goal: Goal) -> Promise {
-    Promise { name, unit, better, goal }
-}
-
-const fn speedup(name: &'static str, goal: Goal) -> Promise {
-    promise(name, "×", Better::Higher, goal)
-}
-
-const fn zero(name: &'static str) -> Promise {
-    promise(name, "packets", Better::Lower, Goal::Value(0.0))
-}
-
-const fn nanos(name: &'static str, goal: Goal) -> Promise {
-    promise(name, "ns", Better::Lower, goal)
-}
 
 const BREAK_EVEN: &str = "order.breakeven_ns";
 const OURS: &str = "order.restore_ns.polder";
 const LIBRTE: &str = "order.restore_ns.librte_reorder";
-
-const PROMISES: &[Promise] = &[
-    speedup("order.speedup.cost_0ns", Goal::None),
-    speedup("order.speedup.cost_100ns", Goal::None),
-    speedup("order.speedup.cost_300ns", Goal::Value(1.6)),
-    speedup("order.speedup.cost_1000ns", Goal::Value(1.8)),
-    speedup("order.speedup.cost_3000ns", Goal::None),
-    nanos(BREAK_EVEN, Goal::None),
-    zero("order.reordered.codel_0"),
-    zero("order.reordered.codel_1"),
-    zero("order.reordered.codel_10"),
-    zero("order.reordered.codel_50"),
-    zero(keeping::HELD),
-    promise(keeping::LATE, "packets", Better::Lower, Goal::None),
-    promise(keeping::WITHOUT, "packets", Better::Higher, Goal::Value(1.0)),
-    promise(crowd::SPREAD, "%", Better::Lower, Goal::Row(crowd::HASH)),
-    promise(crowd::HASH, "%", Better::Lower, Goal::None),
-    promise(choosing::LOST, "%", Better::Lower, Goal::Value(1.0)),
-    promise(choosing::CPU, "×", Better::Lower, Goal::None),
-    speedup(choosing::BIG, Goal::Value(0.97)),
-    speedup(choosing::SMALL, Goal::Value(0.97)),
-    nanos(OURS, Goal::Row(LIBRTE)),
-    nanos(LIBRTE, Goal::None),
-    nanos("order.handoff_ns.batch_1", Goal::None),
-    nanos("order.handoff_ns.batch_8", Goal::None),
-    nanos("order.handoff_ns.batch_32", Goal::Value(25.0)),
-    workers::PROMISES[0],
-    workers::PROMISES[1],
-];
 
 /// Work a packet, in nanoseconds.
 const COSTS: [u32; 5] = [0, 100, 300, 1000, 3000];
@@ -90,69 +45,60 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         return restore_cost(run, cores - 1);
     }
     run.place("worker 1", cores - 2, "pinned");
-    if wants(run, &["order.speedup", BREAK_EVEN]) {
+    if run.wants_any_of(&["order.speedup", BREAK_EVEN]) {
         speedups(run, link, [cores - 1, cores - 2])?;
     }
-    if wants(run, &["order.reordered", "order.late"]) {
+    if run.wants_any_of(&["order.reordered", "order.late"]) {
         keeping::measure(run, link)?;
     }
-    if wants(run, &["order.crowded"]) {
+    if run.wants_any_of(&["order.crowded"]) {
         crowd::measure(run, link)?;
     }
-    if wants(run, &["order.auto"]) {
+    if run.wants_any_of(&["order.auto"]) {
         choosing::measure(run, link)?;
     }
-    if wants(run, &["order.restore_ns"]) {
+    if run.wants_any_of(&["order.restore_ns"]) {
         restore_cost(run, cores - 1)?;
     }
-    if wants(run, &["order.handoff_ns"]) {
+    if run.wants_any_of(&["order.handoff_ns"]) {
         hand_over(run, [cores - 1, cores - 2])?;
     }
     workers::measure(run)
 }
 
-/// True if a row is wanted whose name begins so.
-fn wants(run: &Run, parts: &[&str]) -> bool {
-    let names = PROMISES.iter().map(|promise| promise.name);
-    names.filter(|name| parts.iter().any(|part| name.starts_with(part))).any(|name| run.wants(name))
-}
-
 /// Two workers against one, at each cost.
 fn speedups(run: &mut Run, link: f64, cores: [usize; 2]) -> anyhow::Result<()> {
-    let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
+    let (count, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let mut curve = Vec::new();
     for cost in COSTS {
-        run.says(&format!("one flow, {cost} ns of work a packet"));
         let links = work::links(cost, link);
-        let (mut ratios, mut booked, mut rates) = (Samples::default(), Samples::default(), [0.0; 2]);
-        let (mut bound, mut helped, mut each) = (Samples::default(), Samples::default(), Samples::default());
-        for _ in 0..rounds {
-            bound.push(work::side_by_side(cores, time / 5)?);
+        let row = format!("order.speedup.cost_{cost}ns");
+        let mut rates = [0.0; 2];
+        let sheet = rounds(run, count, &format!("one flow, {cost} ns of work a packet"), |sheet| {
+            sheet.push("bound", work::side_by_side(cores, time / 5)?);
             let one = throughput(&Plan::one_flow(1, links), time)?;
             let (two, left) = shared(&Plan::one_flow(2, links), time)?;
-            helped.push(100.0 * ratio(left.helped, left.tickets));
-            each.push(ratio(left.sent.iter().sum(), left.tickets));
+            sheet.push("helped", 100.0 * ratio(left.helped, left.tickets));
+            sheet.push("each", ratio(left.sent.iter().sum(), left.tickets));
             rates = [rate(&one), rate(&two)];
-            ratios.push(rate(&two) / rate(&one));
-            booked.push(by_the_books(&two) / by_the_books(&one));
-        }
-        let row = format!("order.speedup.cost_{cost}ns");
-        run.record(&row, &ratios);
-        let books = booked.median().unwrap_or(0.0);
+            sheet.push(&row, rate(&two) / rate(&one));
+            sheet.push("booked", by_the_books(&two) / by_the_books(&one));
+            Ok(())
+        })?;
+        sheet.record(run);
+        let [books, helped, each, bound] =
+            ["booked", "helped", "each", "bound"].map(|what| sheet.median(what));
         run.remark(
             &row,
             format!(
                 "{:.2} → {:.2} Mpps in the last pair; {books:.2} × by the CPU time of the busier worker; worker 1 did \
-                 {:.0} % of the work_batches, of {:.0} packets each; two threads with nothing in common did {:.2} × of one's \
-                 work",
+                 {helped:.0} % of the work_batches, of {each:.0} packets each; two threads with nothing in common did \
+                 {bound:.2} × of one's work",
                 rates[0] / 1e6,
                 rates[1] / 1e6,
-                helped.median().unwrap_or(0.0),
-                each.median().unwrap_or(0.0),
-                bound.median().unwrap_or(0.0)
             ),
         );
-        curve.push((f64::from(cost), ratios.median().unwrap_or(0.0)));
+        curve.push((f64::from(cost), sheet.median(&row)));
     }
     match break_even(&curve) {
         Some(cost) => run.record_one(BREAK_EVEN, cost),
@@ -207,10 +153,8 @@ fn restore_cost(run: &mut Run, core: usize) -> anyhow::Result<()> {
     run.says("reordering alone");
     let ours = (0..rounds).map(|_| restoring::ours()).collect::<anyhow::Result<Samples>>()?;
     run.record(OURS, &ours);
-    match restoring::librte(rounds, core) {
-        Ok(theirs) => run.record(LIBRTE, &theirs),
-        Err(why) => run.skip(&[LIBRTE], &format!("{why:#}")),
-    }
+    let theirs = run.or_skip(&[LIBRTE], restoring::librte(rounds, core))?;
+    theirs.iter().for_each(|theirs| run.record(LIBRTE, theirs));
     Ok(())
 }
 

@@ -5,9 +5,7 @@
 
 use super::super::hops::{Lost, Path};
 use super::super::testbed::cores;
-use super::{Run, promise};
-use crate::report::Better;
-use crate::scenarios::{Goal, Promise};
+use super::Run;
 use anyhow::{anyhow, ensure};
 use polder_testbed::interrupt;
 use polder_testbed::meters::statistics::Samples;
@@ -22,11 +20,6 @@ use std::time::Duration;
 
 pub(super) const WAIT: &str = "order.workers_change.longest_wait_us";
 pub(super) const LOST: &str = "order.workers_change.lost";
-
-pub(super) const PROMISES: [Promise; 2] = [
-    promise(WAIT, "µs", Better::Lower, Goal::None),
-    promise(LOST, "packets", Better::Lower, Goal::Value(0.0)),
-];
 
 /// Packets a second.
 const RATE: f64 = 20_000.0;
@@ -75,16 +68,9 @@ struct Sum {
 }
 
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[WAIT, LOST]) || run.is_out_of_time() {
-        return Ok(());
-    }
-    if !is_root() {
-        run.skip(&[WAIT, LOST], "namespaces are made by root");
-        return Ok(());
-    }
-    if let Err(error) = changes(run) {
-        interrupt::check()?;
-        run.skip(&[WAIT, LOST], &format!("{error:#}"));
+    if run.is_due(&[WAIT, LOST]) {
+        let changed = if is_root() { changes(run) } else { Err(anyhow!("namespaces are made by root")) };
+        run.or_skip(&[WAIT, LOST], changed)?;
     }
     Ok(())
 }
@@ -109,8 +95,7 @@ fn changes(run: &mut Run) -> anyhow::Result<()> {
         WAIT,
         format!("at {RATE} packets a second; without a change {usual:.0}; {reordered} reordered"),
     );
-    #[expect(clippy::cast_precision_loss, reason = "thousands of packets")]
-    run.record_one(LOST, changed.by_gateway as f64);
+    run.record_count(LOST, changed.by_gateway);
     run.remark(LOST, format!("{changed}; without a change {unchanged}"));
     Ok(())
 }

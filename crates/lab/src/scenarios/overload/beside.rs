@@ -1,11 +1,11 @@
 //! Other work on the core of an overloaded datapath: what is left for a process that computes, and how late
 //! one is woken that asks for it every millisecond.
 
-use super::loads::{ROUNDS, middle};
+use super::loads::ROUNDS;
 use super::{COST_US, RECEIVING_US, books, lay};
 use crate::scenarios::Run;
 use crate::scenarios::testbed::cores;
-use polder_testbed::meters::statistics::Samples;
+use crate::scenarios::turns::rounds;
 use polder_testbed::peers::asks::Asks;
 use polder_testbed::peers::echo::{Over, Service, Settings};
 use polder_testbed::peers::neighbour::{Neighbour, Work};
@@ -25,30 +25,27 @@ const FAR: f64 = 10.0;
 pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()> {
     run.place("neighbours", cores().0, "one that computes, one that is woken every millisecond; ordinary");
     let alone = alone(run)?;
-    let (mut errors, mut lates) = (Samples::new(), Samples::new());
-    let mut all = PROMISED.map(|promised| (promised, [const { Samples::new() }; 2]));
-    let rounds = run.quick_or(1, ROUNDS);
-    for round in 1..=rounds {
+    let sheet = rounds(run, run.quick_or(1, ROUNDS), "neighbours, with each promise", |sheet| {
         let (mut worst, mut latest) = (0.0_f64, 0.0_f64);
-        for (promised, samples) in &mut all {
-            run.says(&format!("neighbours, {promised} % promised, round {round} of {rounds}"));
-            let over = Over::Polder(Settings { share: *promised, ..Settings::DEFAULT });
+        for promised in PROMISED {
+            let over = Over::Polder(Settings { share: promised, ..Settings::DEFAULT });
             let seen = beside(run, over, unaccounted)?;
-            worst = worst.max((seen.share - f64::from(*promised)).abs());
+            worst = worst.max((seen.share - f64::from(promised)).abs());
             latest = latest.max(seen.late[1]);
-            samples[0].push(seen.share);
-            samples[1].push(seen.rate);
+            sheet.push(format!("share of {promised}"), seen.share);
+            sheet.push(format!("rate of {promised}"), seen.rate);
         }
-        errors.push(worst);
-        lates.push(latest);
-    }
+        sheet.push(SHARE, worst);
+        sheet.push(WAKE, latest);
+        Ok(())
+    })?;
+    sheet.record(run);
     let kernel = beside(run, Over::KernelThreaded, unaccounted)?;
-    let text = all.iter().map(|(promised, [share, rate])| {
-        format!("{:.1} of {promised} %, {:.0} requests/s", middle(share), middle(rate))
+    let text = PROMISED.map(|promised| {
+        let [share, rate] = ["share", "rate"].map(|what| sheet.median(&format!("{what} of {promised}")));
+        format!("{share:.1} of {promised} %, {rate:.0} requests/s")
     });
-    run.record(SHARE, &errors);
-    run.remark(SHARE, format!("{}; the kernel {:.1} %", text.collect::<Vec<_>>().join("; "), kernel.share));
-    run.record(WAKE, &lates);
+    run.remark(SHARE, format!("{}; the kernel {:.1} %", text.join("; "), kernel.share));
     run.remark(
         WAKE,
         format!("{:.0} beside the kernel's receiving, {:.0} without a datapath", kernel.late[1], alone[1]),

@@ -94,8 +94,7 @@ pub(super) fn measure(run: &mut Run, unaccounted: &mut u64) -> anyhow::Result<()
         big = (big.0 + round.big.0, big.1 + round.big.1);
         places.extend((round.sent > round.answered).then(|| lost.to_string()));
     }
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(LOST, sent.saturating_sub(answered) as f64);
+    run.record_count(LOST, sent.saturating_sub(answered));
     // Of all queues together: the big one's are most of them.
     let said = books(&mut harness.process)?;
     let dropped = said.lines().filter(|line| line.starts_with("dropped ")).collect::<Vec<_>>();

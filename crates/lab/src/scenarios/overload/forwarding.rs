@@ -48,15 +48,9 @@ fn forwarder(run: &mut Run, task: Task, name: &str, unaccounted: &mut u64) -> an
         }
         run.says(&format!("{name}, {column}: starting"));
         let setup = Setup { puts_first: false, ..Setup::new(contender, task, FRAME_BYTES, FLOWS) };
-        match Testbed::lay(setup) {
-            Ok(testbed) => columns.push(Column::new(column, testbed)),
-            Err(error) => {
-                polder_testbed::interrupt::check()?;
-                run.skip(&rows.iter().map(String::as_str).collect::<Vec<_>>(), &format!("{error:#}"));
-            }
-        }
+        let testbed = run.or_skip(&rows, Testbed::lay(setup))?;
+        columns.extend(testbed.map(|testbed| Column::new(column, testbed)));
     }
-    // All columns are offered the same, by the capacity of the first that could be started.
     let Some(first) = columns.first_mut() else { return Ok(()) };
     let occupying = Neighbour::start(Work::Occupy, cores().0)?;
     let capacity = first.capacity(run, &TRIED)?;

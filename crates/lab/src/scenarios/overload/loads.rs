@@ -17,7 +17,7 @@ const FEW: [f64; 3] = [0.5, 1.0, 11.0];
 /// Offered loads while the capacity is measured, as multiples of what is expected.
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
 /// Number of rounds.
-pub(super) const ROUNDS: u32 = 10;
+pub(super) const ROUNDS: usize = 10;
 /// Number of times that a load is tried before the generator is said not to reach it.
 const TRIES: u32 = 3;
 /// Time in which what waits after too much is answered.

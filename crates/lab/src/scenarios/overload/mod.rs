@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "overload",
     about: "UDP echo and NFS far beyond their capacity: what is still answered, and how late, beside kernel sockets",
     needs_root: true,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/overload.rows"),
     measure,
 };
 
@@ -77,8 +77,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         requests(run, asks, &mut unaccounted)?;
     }
     forwarding::measure(run, &mut unaccounted)?;
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(UNACCOUNTED, unaccounted as f64);
+    run.record_count(UNACCOUNTED, unaccounted);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use super::{COST_US, RECEIVING_US, lay, micros};
 use crate::scenarios::Run;
-use crate::scenarios::contrast::{contrast, is_wanted, skip};
+use crate::scenarios::contrast::{between, is_wanted};
 use crate::scenarios::testbed::{Testbed, cores};
 use polder_testbed::peers::asks::Asks;
 use polder_testbed::peers::echo::{Over, Service, Settings};
@@ -80,28 +80,16 @@ pub(in crate::scenarios) fn measure(run: &mut Run) -> anyhow::Result<()> {
             let over = Over::Polder(Settings { mode, ..settings });
             lay(Service { asks: Asks::Echo, over, cost_us: COST_US })
         };
-        match (service(Settings::DEFAULT), service(without)) {
-            (Ok(with), Ok(without)) => compare(run, &technique, [with, without], told, off)?,
-            (Err(error), _) | (_, Err(error)) => skip(run, &technique, &error)?,
-        }
+        let on = match told {
+            Told::Answered => "UDP echo of 10 µs, answered a second at 11 times the capacity",
+            Told::Waited => "UDP echo of 10 µs, median time to an answer at 11 times the capacity",
+            Told::Late => "lateness (p99) of a process on the same core that asks for it each millisecond",
+        };
+        let time = Duration::from_millis(run.quick_or(300, 700));
+        let sides = [service(Settings::DEFAULT), service(without)];
+        between(run, &technique, sides, |testbed| trial(testbed, told, time), [on, off])?;
     }
     Ok(())
-}
-
-fn compare(
-    run: &mut Run,
-    technique: &str,
-    [mut with, mut without]: [Testbed; 2],
-    told: Told,
-    off: &str,
-) -> anyhow::Result<()> {
-    let time = Duration::from_millis(run.quick_or(300, 700));
-    let on = match told {
-        Told::Answered => "UDP echo of 10 µs, answered a second at 11 times the capacity",
-        Told::Waited => "UDP echo of 10 µs, median time to an answer at 11 times the capacity",
-        Told::Late => "lateness (p99) of a process on the same core that asks for it each millisecond",
-    };
-    contrast(run, technique, || trial(&mut with, told, time), || trial(&mut without, told, time), [on, off])
 }
 
 fn trial(testbed: &mut Testbed, told: Told, time: Duration) -> anyhow::Result<f64> {

@@ -2,13 +2,12 @@
 
 mod routes;
 
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::Better;
+use super::turns::in_turn;
+use super::{Run, Scenario};
 use anyhow::{Context as _, bail, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{End, Namespace, Topology};
 use std::fs;
@@ -22,22 +21,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "start",
     about: "from the start of a gateway to its first forwarded packet, and the memory that it keeps",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/start.rows"),
     measure,
 };
 
 const FIRST_PACKET: &str = "start.first_packet_ms";
 const RESIDENT: &str = "start.resident_mib";
 const RESIDENT_SMALL: &str = "start.resident_mib.memory_mib_4";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::Value(200.0) },
-    Promise { name: RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::Value(64.0) },
-    Promise { name: RESIDENT_SMALL, unit: "MiB", better: Better::Lower, goal: Goal::Value(16.0) },
-    Promise { name: routes::FIRST_PACKET, unit: "ms", better: Better::Lower, goal: Goal::None },
-    Promise { name: routes::RESIDENT, unit: "MiB", better: Better::Lower, goal: Goal::None },
-    Promise { name: routes::ADDED, unit: "ms", better: Better::Lower, goal: Goal::None },
-];
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
@@ -63,16 +53,19 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
 /// A gateway with a bridge.
 fn bridge(run: &mut Run, topology: &mut Topology) -> anyhow::Result<()> {
     let net = Net::lay(topology)?;
-    let rounds = run.quick_or(5, 15);
-    let (mut first, mut resident) = (Samples::default(), Samples::default());
-    for round in 0..rounds {
-        run.says(&format!("start {} of {rounds}", round + 1));
-        let (took, gateway) = net.first_packet(topology, "")?;
-        first.push(took.as_secs_f64() * 1e3);
-        resident.push(net.memory(gateway)?);
-    }
-    run.record(FIRST_PACKET, &first);
-    run.record(RESIDENT, &resident);
+    let sheet = in_turn(
+        run,
+        run.quick_or(5, 15),
+        [&net],
+        |_| "start".to_owned(),
+        |net, sheet| {
+            let (took, gateway) = net.first_packet(topology, "")?;
+            sheet.push(FIRST_PACKET, took.as_secs_f64() * 1e3);
+            sheet.push(RESIDENT, net.memory(gateway)?);
+            Ok(())
+        },
+    )?;
+    sheet.record(run);
     run.says("with little memory");
     let (_, gateway) = net.first_packet(topology, "memory_mib = 4")?;
     run.record_one(RESIDENT_SMALL, net.memory(gateway)?);

@@ -4,15 +4,14 @@
 mod left;
 
 use self::left::Left;
-use super::{Goal, Promise, Run, Scenario};
+use super::turns::in_turn;
+use super::{Run, Scenario};
 use crate::hold;
-use crate::report::Better;
 use anyhow::{Context as _, ensure};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
 use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::threads_named;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{End, Namespace, Topology};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "supervise",
     about: "a worker that is lost and a gateway that is killed: noticed, given back to the kernel, nothing left behind",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/supervise.rows"),
     measure,
 };
 
@@ -36,15 +35,6 @@ const LOST_BACK: &str = "supervise.worker_lost.kernel_has_it_ms";
 const KILLED_BACK: &str = "supervise.kill9.kernel_has_it_ms";
 const LEFT_BEHIND: &str = "supervise.left_behind";
 const CONTROL: &str = "supervise.left_behind.with_on_exit_drop";
-
-const PROMISES: &[Promise] = &[
-    Promise { name: NOTICED, unit: "ms", better: Better::Lower, goal: Goal::Value(100.0) },
-    Promise { name: LOST_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
-    Promise { name: KILLED_BACK, unit: "ms", better: Better::Lower, goal: Goal::Value(1000.0) },
-    Promise { name: LEFT_BEHIND, unit: "things", better: Better::Lower, goal: Goal::Value(0.0) },
-    // Two programs on interfaces, and two names in the BPF file system.
-    Promise { name: CONTROL, unit: "things", better: Better::Higher, goal: Goal::Value(4.0) },
-];
 
 /// A station, and the gateway's own kernel on the interface to it.
 const STATION: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
@@ -66,23 +56,24 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("gateway, station, kernel", "any", "not pinned");
     let net = Net::lay(&mut topology)?;
     let before = Left::look(&net.gateway, &net.ports)?;
-    let rounds = run.quick_or(5, 20);
-    let (mut noticed, mut lost, mut killed) = (Samples::default(), Samples::default(), Samples::default());
     let mut left = 0.0;
-    for round in 0..rounds {
-        run.says(&format!("round {} of {rounds}", round + 1));
-        let (saw, back) = net.lose_worker(&topology)?;
-        noticed.push(saw.as_secs_f64() * 1e3);
-        lost.push(back.as_secs_f64() * 1e3);
-        left += net.left_since(&before)?;
-        killed.push(
-            net.kill(&topology, "kernel")?.context("the kernel never had the interface")?.as_secs_f64() * 1e3,
-        );
-        left += net.left_since(&before)?;
-    }
-    run.record(NOTICED, &noticed);
-    run.record(LOST_BACK, &lost);
-    run.record(KILLED_BACK, &killed);
+    let sheet = in_turn(
+        run,
+        run.quick_or(5, 20),
+        [&net],
+        |_| "a worker and a gateway".to_owned(),
+        |net, sheet| {
+            let (saw, back) = net.lose_worker(&topology)?;
+            sheet.push(NOTICED, saw.as_secs_f64() * 1e3);
+            sheet.push(LOST_BACK, back.as_secs_f64() * 1e3);
+            left += net.left_since(&before)?;
+            let killed = net.kill(&topology, "kernel")?.context("the kernel never had the interface")?;
+            sheet.push(KILLED_BACK, killed.as_secs_f64() * 1e3);
+            left += net.left_since(&before)?;
+            Ok(())
+        },
+    )?;
+    sheet.record(run);
     run.record_one(LEFT_BEHIND, left);
     run.says("a gateway that is to leave something");
     ensure!(net.kill(&topology, "drop")?.is_none(), "the kernel has an interface that was to stay closed");

@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "tables",
     about: "each technique of the five sources on and off in turn, ten rounds, with a planted loss, and verdicts",
     needs_root: true,
-    promises: rows::PROMISES,
+    rows: include_str!("../rows/tables.rows"),
     measure,
 };
 

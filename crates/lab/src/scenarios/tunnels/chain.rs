@@ -1,12 +1,12 @@
 //! TCP and latency over the whole chain: client, gateway, gateway, server.
 
 use super::Run;
+use crate::scenarios::turns::in_turn;
 use anyhow::ensure;
 use polder_demo::gateway::Gateway;
 use polder_demo::network::{ACCESS_POINT, Network, SERVER, STATION};
 use polder_testbed::command;
 use polder_testbed::machine;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::topology::Topology;
 use polder_testbed::traffic::iperf3::Transfer;
 use polder_testbed::traffic::sockets::{UdpStream, tcp_goodput, wait_for_ping};
@@ -28,7 +28,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
     for (name, polder) in [("polder", true), ("kernel_vxlan", false)] {
         let rows = ["tcp.mbit", "iperf3.mbit", "latency.p50", "latency.p99"];
         let rows = rows.map(|row| format!("gre.{row}.{name}"));
-        if !run.wants_any(&rows.each_ref().map(String::as_str)) {
+        if !run.wants_any(&rows) {
             continue;
         }
         run.says(&format!("TCP and latency over the whole chain, {name}"));
@@ -60,37 +60,36 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
 fn applications(run: &mut Run, network: &Network, name: &str) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((2, 700), (10, 2000));
     let time = Duration::from_millis(time);
-    let [mut goodput, mut told, mut middle, mut tail] = [const { Samples::new() }; 4];
-    let iperf3 = command::exists("iperf3");
-    for round in 0..rounds {
-        let warm_up = if round == 0 { TCP_WARM_UP } else { TCP_WARM_UP / 4 };
+    let has_iperf3 = command::exists("iperf3");
+    let mut warm_up = TCP_WARM_UP;
+    let chain = |_: &&Network| format!("TCP and latency, {name}");
+    let sheet = in_turn(run, rounds, [network], chain, |Network { client, server, .. }, sheet| {
         let to = SocketAddrV4::new(SERVER, 5201);
-        goodput.push(tcp_goodput(&network.client, &network.server, to, warm_up, time)? / 1e6);
-        if iperf3 {
-            let (from, to) = (&network.client, &network.server);
-            let transfer = Transfer { from, to, address: SERVER, streams: 1, warm_up, time };
-            told.push(transfer.goodput()? / 1e6);
+        let goodput = tcp_goodput(client, server, to, warm_up, time)? / 1e6;
+        sheet.push(format!("gre.tcp.mbit.{name}"), goodput);
+        if has_iperf3 {
+            let transfer = Transfer { from: client, to: server, address: SERVER, streams: 1, warm_up, time };
+            sheet.push(format!("gre.iperf3.mbit.{name}"), transfer.goodput()? / 1e6);
         }
         let stream = UdpStream {
-            from: &network.client,
-            to: &network.server,
+            from: client,
+            to: server,
             destination: SocketAddrV4::new(SERVER, 7),
             frame_bytes: LATENCY_FRAME,
             rate: LATENCY_RATE,
             time,
         };
         let latency = stream.run()?.latency;
-        middle.push(latency.value_at_quantile(0.5) as f64 / 1e3);
-        tail.push(latency.value_at_quantile(0.99) as f64 / 1e3);
+        for (percentile, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            let micros = latency.value_at_quantile(quantile) as f64 / 1e3;
+            sheet.push(format!("gre.latency.{percentile}.{name}"), micros);
+        }
+        warm_up = TCP_WARM_UP / 4;
+        Ok(())
+    })?;
+    sheet.record(run);
+    if !has_iperf3 {
+        run.skip(&[format!("gre.iperf3.mbit.{name}")], &command::remedy("iperf3"));
     }
-    run.record(&format!("gre.tcp.mbit.{name}"), &goodput);
-    let row = format!("gre.iperf3.mbit.{name}");
-    if iperf3 {
-        run.record(&row, &told);
-    } else {
-        run.skip(&[&row], &command::remedy("iperf3"));
-    }
-    run.record(&format!("gre.latency.p50.{name}"), &middle);
-    run.record(&format!("gre.latency.p99.{name}"), &tail);
     Ok(())
 }

@@ -2,15 +2,14 @@
 
 mod chain;
 
-use super::comparison::{self, Books, Entry};
+use super::comparison::{self, Books};
 use super::testbed::{Contender, Detail, Setup, Testbed};
-use super::{Goal, Promise, Run, Scenario};
-use crate::report::{Better, Curve};
+use super::{Run, Scenario};
+use crate::report::Curve;
 use hdrhistogram::Histogram;
 use polder_testbed::meters::absence::told;
 use polder_testbed::meters::stream::Outcome;
 use polder_testbed::peers::Task;
-use polder_testbed::peers::kernel::Napi;
 use polder_testbed::traffic::mlrsearch::{Goal as SearchGoal, GoalResult, Search, Trial};
 use polder_testbed::traffic::raw::Plan;
 use std::time::Duration;
@@ -20,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "tunnels",
     about: "into gretap and VXLAN tunnels and out of them: CPU time of a packet, TCP, latency, no loss at half the rate",
     needs_root: true,
-    promises: PROMISES,
+    rows: include_str!("../rows/tunnels.rows"),
     measure,
 };
 
@@ -36,163 +35,6 @@ const LOST_OF_COSTED: &str = "gre.lost_at_half_of_highest_rate";
 /// Rows that need the found rate.
 const HALF_RATE: [&str; 6] = [THROUGHPUT, PARTIAL, LOST, REORDERED, DUPLICATED, LOST_OF_COSTED];
 
-const fn cost(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal }
-}
-
-const fn rate(name: &'static str) -> Promise {
-    Promise { name, unit: "Mpps", better: Better::Higher, goal: Goal::None }
-}
-
-const fn zero(name: &'static str) -> Promise {
-    Promise { name, unit: "packets", better: Better::Lower, goal: Goal::Value(0.0) }
-}
-
-const fn tcp(name: &'static str, goal: Goal) -> Promise {
-    Promise { name, unit: "Mbit/s", better: Better::Higher, goal }
-}
-
-const fn latency(name: &'static str) -> Promise {
-    Promise { name, unit: "µs", better: Better::Lower, goal: Goal::None }
-}
-
-const PROMISES: &[Promise] = &[
-    cost("gre.encap_64.cpu_ns_per_packet.polder", Goal::Row("gre.encap_64.cpu_ns_per_packet.ovs")),
-    cost("gre.encap_64.cpu_ns_per_packet.ovs", Goal::None),
-    cost(
-        "tunnels.encap_64.vxlan.cpu_ns_per_packet.polder",
-        Goal::Row("tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs"),
-    ),
-    cost("tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs", Goal::None),
-    cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
-    cost("gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
-    cost("gre.encap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
-    cost("gre.decap_64.cpu_ns_per_packet.polder", Goal::Row("gre.decap_64.cpu_ns_per_packet.ovs")),
-    cost("gre.decap_64.cpu_ns_per_packet.ovs", Goal::None),
-    cost(
-        "tunnels.decap_64.vxlan.cpu_ns_per_packet.polder",
-        Goal::Row("tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs"),
-    ),
-    cost("tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs", Goal::None),
-    cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan", Goal::None),
-    cost("gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
-    cost("gre.decap_64.cpu_ns_per_packet.kernel_gretap", Goal::None),
-    cost("gre.encap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.encap_1518.cpu_ns_per_packet.ovs")),
-    cost("gre.encap_1518.cpu_ns_per_packet.ovs", Goal::None),
-    cost(
-        "tunnels.encap_1518.vxlan.cpu_ns_per_packet.polder",
-        Goal::Row("tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs"),
-    ),
-    cost("tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs", Goal::None),
-    cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
-    cost("gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
-    cost("gre.encap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
-    cost("gre.decap_1518.cpu_ns_per_packet.polder", Goal::Row("gre.decap_1518.cpu_ns_per_packet.ovs")),
-    cost("gre.decap_1518.cpu_ns_per_packet.ovs", Goal::None),
-    cost(
-        "tunnels.decap_1518.vxlan.cpu_ns_per_packet.polder",
-        Goal::Row("tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs"),
-    ),
-    cost("tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs", Goal::None),
-    cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan", Goal::None),
-    cost("gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq", Goal::None),
-    cost("gre.decap_1518.cpu_ns_per_packet.kernel_gretap", Goal::None),
-    rate(RATE),
-    rate(THROUGHPUT),
-    rate(PARTIAL),
-    tcp("gre.tcp.mbit.polder", Goal::Row("gre.tcp.mbit.kernel_vxlan")),
-    tcp("gre.tcp.mbit.kernel_vxlan", Goal::None),
-    tcp("gre.iperf3.mbit.polder", Goal::Row("gre.iperf3.mbit.kernel_vxlan")),
-    tcp("gre.iperf3.mbit.kernel_vxlan", Goal::None),
-    latency("gre.latency.p50.polder"),
-    latency("gre.latency.p50.kernel_vxlan"),
-    latency("gre.latency.p99.polder"),
-    latency("gre.latency.p99.kernel_vxlan"),
-    zero(LOST),
-    Promise { name: LOST_OF_COSTED, unit: "packets", better: Better::Lower, goal: Goal::None },
-    zero(REORDERED),
-    zero(DUPLICATED),
-    zero(UNACCOUNTED),
-];
-
-/// One length in one direction, with its rows.
-struct Part {
-    task: Task,
-    frame_bytes: usize,
-    /// Of the contenders, in their order.
-    rows: [&'static str; 7],
-    rate: Option<&'static str>,
-}
-
-const CONTENDERS: [Contender; 7] = [
-    Contender::Polder,
-    Contender::Ovs,
-    Contender::PolderVxlan,
-    Contender::OvsVxlan,
-    Contender::Kernel(Napi::Threaded),
-    Contender::Kernel(Napi::Softirq),
-    Contender::KernelGretap,
-];
-
-const PARTS: &[Part] = &[
-    Part {
-        task: Task::Encapsulate,
-        frame_bytes: 64,
-        rows: [
-            "gre.encap_64.cpu_ns_per_packet.polder",
-            "gre.encap_64.cpu_ns_per_packet.ovs",
-            "tunnels.encap_64.vxlan.cpu_ns_per_packet.polder",
-            "tunnels.encap_64.vxlan.cpu_ns_per_packet.ovs",
-            "gre.encap_64.cpu_ns_per_packet.kernel_vxlan",
-            "gre.encap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
-            "gre.encap_64.cpu_ns_per_packet.kernel_gretap",
-        ],
-        rate: Some(RATE),
-    },
-    Part {
-        task: Task::Decapsulate,
-        frame_bytes: 64,
-        rows: [
-            "gre.decap_64.cpu_ns_per_packet.polder",
-            "gre.decap_64.cpu_ns_per_packet.ovs",
-            "tunnels.decap_64.vxlan.cpu_ns_per_packet.polder",
-            "tunnels.decap_64.vxlan.cpu_ns_per_packet.ovs",
-            "gre.decap_64.cpu_ns_per_packet.kernel_vxlan",
-            "gre.decap_64.cpu_ns_per_packet.kernel_vxlan_softirq",
-            "gre.decap_64.cpu_ns_per_packet.kernel_gretap",
-        ],
-        rate: None,
-    },
-    Part {
-        task: Task::Encapsulate,
-        frame_bytes: 1518,
-        rows: [
-            "gre.encap_1518.cpu_ns_per_packet.polder",
-            "gre.encap_1518.cpu_ns_per_packet.ovs",
-            "tunnels.encap_1518.vxlan.cpu_ns_per_packet.polder",
-            "tunnels.encap_1518.vxlan.cpu_ns_per_packet.ovs",
-            "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan",
-            "gre.encap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
-            "gre.encap_1518.cpu_ns_per_packet.kernel_gretap",
-        ],
-        rate: None,
-    },
-    Part {
-        task: Task::Decapsulate,
-        frame_bytes: 1518,
-        rows: [
-            "gre.decap_1518.cpu_ns_per_packet.polder",
-            "gre.decap_1518.cpu_ns_per_packet.ovs",
-            "tunnels.decap_1518.vxlan.cpu_ns_per_packet.polder",
-            "tunnels.decap_1518.vxlan.cpu_ns_per_packet.ovs",
-            "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan",
-            "gre.decap_1518.cpu_ns_per_packet.kernel_vxlan_softirq",
-            "gre.decap_1518.cpu_ns_per_packet.kernel_gretap",
-        ],
-        rate: None,
-    },
-];
-
 const FLOWS: u32 = 100;
 /// Lowest rate of a search for a rate without loss, in packets a second.
 const SLOWEST: f64 = 10_000.0;
@@ -205,12 +47,12 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
         // What they start from.
         run.want(RATE);
     }
-    for (index, of) in PARTS.iter().enumerate() {
+    for (index, part) in comparison::parts(run.promises())?.iter().enumerate() {
         if run.is_out_of_time() {
-            run.leave_out(format!("{:?} with frames of {} bytes", of.task, of.frame_bytes));
+            run.leave_out(format!("{:?} with frames of {} bytes", part.task, part.frame_bytes));
             continue;
         }
-        books.unaccounted += part(run, of)?.unaccounted;
+        books.unaccounted += comparison::hold(run, part)?.unaccounted;
         // What a quick run has time for comes first.
         if index == 0 {
             if run.wants_any(&HALF_RATE) {
@@ -219,19 +61,8 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
             chain::measure(run)?;
         }
     }
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(UNACCOUNTED, books.unaccounted as f64);
+    run.record_count(UNACCOUNTED, books.unaccounted);
     Ok(())
-}
-
-fn part(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
-    let entries = CONTENDERS.into_iter().zip(part.rows).map(|(contender, cost)| Entry {
-        contender,
-        task: part.task,
-        cost,
-        rate: part.rate.filter(|_| contender == Contender::Polder),
-    });
-    comparison::hold(run, &entries.collect::<Vec<_>>(), part.frame_bytes, FLOWS)
 }
 
 /// The throughputs of RFC 9971, without loss and with a little, and half of the first for a long time; beside it,
@@ -319,8 +150,7 @@ fn at_rate(
         testbed.explained(&Plan::steady(rate, time))?;
     let counts = [arrivals.lost, arrivals.reordered, arrivals.duplicated];
     for (row, count) in rows.into_iter().zip(counts).filter(|(row, _)| !row.is_empty()) {
-        #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-        run.record_one(row, count as f64);
+        run.record_count(row, count);
         let (mpps, seconds) = (trial.sent.rate() / 1e6, time.as_secs());
         let mut remark = format!("of {} in {seconds} s at {mpps:.3} Mpps", arrivals.sent);
         if row.contains("lost") {

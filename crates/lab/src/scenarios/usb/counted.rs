@@ -2,8 +2,7 @@
 //! short or stall, and while it is unplugged. Driver and model in one thread.
 
 use super::volume::{CALM, Frames, Pair, TURN_TIME, ncm};
-use crate::report::Better;
-use crate::scenarios::{Goal, Promise, Run};
+use crate::scenarios::Run;
 use polder_buffers::Batch;
 use polder_datapath::port::Turn;
 use polder_devices::cdc::model::{self as cdc, Device};
@@ -12,14 +11,7 @@ use polder_devices::usb::model::Model;
 use polder_testbed::interrupt;
 use std::sync::Arc;
 
-/// Frames that were counted as transmitted and did not leave, and frames that were not counted at all.
-pub(super) const NOT_SENT: Promise = Promise {
-    name: "usb.tx.counted_not_sent",
-    unit: "frames",
-    better: Better::Lower,
-    goal: Goal::Value(0.0),
-};
-
+const NOT_SENT: &str = "usb.tx.counted_not_sent";
 /// Turns between two faults.
 const PERIOD: usize = 8;
 /// Bytes after which transfers fail or end short: multiples of this, below the longest transfer.
@@ -80,7 +72,7 @@ fn adapter() -> anyhow::Result<Pair<Adapter>> {
 
 /// Fills the row.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants(NOT_SENT.name) {
+    if !run.wants(NOT_SENT) {
         return Ok(());
     }
     let frames = run.quick_or(5_000, 50_000);
@@ -97,8 +89,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
             ));
         }
     }
-    run.record_one(NOT_SENT.name, f64::from(u32::try_from(not_sent)?));
-    run.remark(NOT_SENT.name, remarks.join("; "));
+    run.record_one(NOT_SENT, f64::from(u32::try_from(not_sent)?));
+    run.remark(NOT_SENT, remarks.join("; "));
     Ok(())
 }
 

@@ -9,8 +9,8 @@ mod volume;
 
 pub use blocks::inside as receive_under_pressure;
 
-use super::judges::{Examine, Judge, Rows, promises, rows};
-use super::{Goal, Promise, Run, Scenario};
+use super::judges::{Examine, Judge, Rows, rows};
+use super::{Run, Scenario};
 use polder_devices::cdc::Subclass;
 use polder_judges::usb;
 
@@ -42,46 +42,12 @@ const JUDGES: [Judge; 6] = [
     judge(rows!("usb.usbip_host"), || usb::usbip_host::available().map(drop), usb::usbip_host::examine),
 ];
 
-/// Goals of checks passed and faults found.
-const GOALS: [Goal; 2] = [Goal::Value(20.0), Goal::Value(6.0)];
-
-/// Rows of single measurements.
-const SINGLE: [Promise; 8] = [
-    volume::LOST,
-    counted::NOT_SENT,
-    packing::FILL,
-    packing::RATIO,
-    packing::NANOS[0],
-    packing::NANOS[1],
-    signalling::RATIO[0],
-    signalling::RATIO[1],
-];
-
-const PROMISES: &[Promise] = &{
-    const ROWS: usize = 3;
-    const JUDGED: usize = JUDGES.len() * ROWS;
-    const BLOCKS: &[Promise] = blocks::ROWS.as_flattened();
-    let mut all = [SINGLE[0]; JUDGED + SINGLE.len() + BLOCKS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = if at < JUDGED {
-            promises(JUDGES[at / ROWS].rows, GOALS)[at % ROWS]
-        } else if at < JUDGED + SINGLE.len() {
-            SINGLE[at - JUDGED]
-        } else {
-            BLOCKS[at - JUDGED - SINGLE.len()]
-        };
-        at += 1;
-    }
-    all
-};
-
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "usb",
     about: "Linux judges USB drivers and models; frames through NCM; signalling beside data",
     needs_root: false,
-    promises: PROMISES,
+    rows: include_str!("../rows/usb.rows"),
     measure,
 };
 

@@ -1,11 +1,11 @@
 //! Frames that leave through NCM, packed and one at a time: fill of blocks, and the driver's time for a frame.
 
-use crate::report::Better;
+use crate::scenarios::Run;
 use crate::scenarios::lan78xx::cost;
 use crate::scenarios::lan78xx::frames::Protocol;
 use crate::scenarios::lan78xx::harness::{Outcome, Port, Setting, Way, run_on};
 use crate::scenarios::testbed::cores;
-use crate::scenarios::{Goal, Promise, Run};
+use crate::scenarios::turns::rounds;
 use anyhow::Context as _;
 use polder_datapath::units::Nanos;
 use polder_devices::cdc::model::{Device, Options as Model};
@@ -14,64 +14,44 @@ use polder_devices::usb::local::Local;
 use polder_devices::usb::{Techniques, Transport, identify};
 use polder_judges::usb::Bus;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Mean fill of blocks when the device is slower than the sender.
-pub(super) const FILL: Promise =
-    Promise { name: "usb.ncm.fill_percent", unit: "%", better: Better::Higher, goal: Goal::Value(90.0) };
-/// The driver's time for a frame, packed over not packed.
-pub(super) const RATIO: Promise = Promise {
-    name: "usb.ncm.cpu_per_frame.on_over_off",
-    unit: "ratio",
-    better: Better::Lower,
-    goal: Goal::Value(0.6),
-};
-/// The driver's time for a frame, not packed and packed.
-pub(super) const NANOS: [Promise; 2] =
-    [nanos("usb.ncm.cpu_per_frame.ns.off"), nanos("usb.ncm.cpu_per_frame.ns.on")];
-
-const fn nanos(name: &'static str) -> Promise {
-    Promise { name, unit: "ns", better: Better::Lower, goal: Goal::None }
-}
+const FILL: &str = "usb.ncm.fill_percent";
+const RATIO: &str = "usb.ncm.cpu_per_frame.on_over_off";
+const NANOS: [&str; 2] = ["usb.ncm.cpu_per_frame.ns.off", "usb.ncm.cpu_per_frame.ns.on"];
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[FILL.name, RATIO.name, NANOS[0].name, NANOS[1].name]) {
+    if !run.wants_any(&[FILL, RATIO, NANOS[0], NANOS[1]]) {
         return Ok(());
     }
     let urb = cost::of_a_urb()?;
-    let (rounds, time) = run.quick_or((2, 200), (10, 1000));
+    let (count, time) = run.quick_or((2, 200), (10, 1000));
     let time = Duration::from_millis(time);
-    let (mut fill, mut ratio, mut costs) = (Samples::new(), Samples::new(), [Samples::new(), Samples::new()]);
-    for round in 1..=rounds {
-        run.says(&format!("frames through NCM, packed and not, round {round} of {rounds}"));
+    run.place("the driver's thread", cores().0, "pinned");
+    run.place("the model and its bus", cores().1, "pinned, never sleeps");
+    let sheet = rounds(run, count, "frames through NCM, packed and not", |sheet| {
         let mut of_round = [0.0; 2];
         for (index, pending_queue) in [false, true].into_iter().enumerate() {
             interrupt::check()?;
             let techniques = Techniques { pending_queue, ..Techniques::ON };
             let outcome = send(&Options { techniques, ..Options::default() }, urb, time)?;
             of_round[index] = outcome.cpu.as_secs_f64() * 1e9 / outcome.packets.max(1.0);
-            costs[index].push(of_round[index]);
+            sheet.push(NANOS[index], of_round[index]);
             if pending_queue {
-                fill.push(outcome.fill_percent.context("nothing was sent")?);
+                sheet.push(FILL, outcome.fill_percent.context("nothing was sent")?);
             }
         }
-        ratio.push(of_round[1] / of_round[0]);
-    }
-    run.place("the driver's thread", cores().0, "pinned");
-    run.place("the model and its bus", cores().1, "pinned, never sleeps");
-    run.record(FILL.name, &fill);
-    run.record(RATIO.name, &ratio);
+        sheet.push(RATIO, of_round[1] / of_round[0]);
+        Ok(())
+    })?;
+    sheet.record(run);
     let text = format!(
         "UDP of full frames to a function in memory behind a bus of 40 MB/s; a URB costs {} ns, as measured at a USB/IP socket",
         urb.0
     );
-    run.remark(RATIO.name, text);
-    for (promise, samples) in NANOS.iter().zip(&costs) {
-        run.record(promise.name, samples);
-    }
+    run.remark(RATIO, text);
     Ok(())
 }
 

@@ -1,8 +1,7 @@
 //! Many frames both ways through NCM, each compared. Driver and model in one thread.
 
 use super::packing;
-use crate::report::Better;
-use crate::scenarios::{Goal, Promise, Run};
+use crate::scenarios::Run;
 use anyhow::{Context as _, ensure};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::port::{Budget, Turn};
@@ -15,14 +14,7 @@ use polder_devices::usb::model::{Bench, Model};
 use polder_testbed::interrupt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames that are neither where they went nor counted as lost.
-pub(super) const LOST: Promise = Promise {
-    name: "usb.ncm.lost_unaccounted",
-    unit: "frames",
-    better: Better::Lower,
-    goal: Goal::Value(0.0),
-};
-
+const LOST: &str = "usb.ncm.lost_unaccounted";
 /// Shortest and longest frame.
 const SHORTEST: usize = 60;
 const LONGEST: usize = 1514;
@@ -39,14 +31,14 @@ pub(super) const TURN_TIME: Nanos = Nanos(100_000);
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if run.wants(LOST.name) {
+    if run.wants(LOST) {
         let frames = run.quick_or(100_000, 1_000_000);
         run.says(&format!("{frames} frames each way through NCM"));
         let volume = through_ncm(frames, 0)?;
-        run.record_one(LOST.name, f64::from(volume.unaccounted));
+        run.record_one(LOST, f64::from(volume.unaccounted));
         let Volume { arrived: [out, back], .. } = volume;
         run.remark(
-            LOST.name,
+            LOST,
             format!("{frames} frames each way between driver and model in memory; {out} and {back} arrived as they were sent"),
         );
     }

@@ -2,13 +2,13 @@
 
 use super::{Run, controls};
 use crate::scenarios::testbed::nanos_per;
+use crate::scenarios::turns::{Sheet, in_turn, set_up};
 use anyhow::{Context as _, ensure};
 use polder_devices::skb::redirect;
 use polder_testbed::clock;
 use polder_testbed::command;
 use polder_testbed::interrupt;
 use polder_testbed::meters::cpu::{softirq_threads, thread_time, threads_named};
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::peers::kernel::{bridge_of, forward};
 use polder_testbed::peers::polder::ran_with;
@@ -123,38 +123,24 @@ pub(super) struct Stand {
     pub(super) gateway: Option<Gateway>,
     _redirects: Vec<OwnedFd>,
     pub(super) topology: Topology,
-    tcp: [Samples; 2],
-    pings: Samples,
-    costs: Samples,
-    /// Percentages of packets that were lost while costs were taken.
-    lost: Samples,
 }
 
 /// Fills the rows; answers the number of packets that Polder has not accounted for.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
-    let mut stands = Vec::new();
-    let wanted = ENTRIES.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
-    for entry in wanted {
-        match Stand::lay(entry) {
-            Ok(stand) => stands.push(stand),
-            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
-        }
-        interrupt::check()?;
-    }
-    let rounds = run.quick_or(2, 10);
-    for round in 1..=rounds {
-        for stand in &mut stands {
-            run.says(&format!("{:?}, round {round} of {rounds}", stand.entry.forwarder));
-            stand.round(run)?;
-        }
-    }
+    let mut stands = set_up(run, ENTRIES, Entry::rows, Stand::lay)?;
+    let name = |stand: &Stand| format!("{:?}", stand.entry.forwarder);
+    let sheet = in_turn(run, run.quick_or(2, 10), &mut stands, name, |stand, sheet| stand.round(run, sheet))?;
+    sheet.record(run);
     let mut unaccounted = 0;
-    for mut stand in stands {
-        if let Some(gateway) = stand.gateway.take() {
+    for Stand { entry, gateway, .. } in stands {
+        if let Some(gateway) = gateway {
             unaccounted += gateway.unaccounted()?.unsigned_abs();
             gateway.stop()?;
         }
-        stand.record(run);
+        if let Some(row) = entry.cost.filter(|row| run.value(row).is_some()) {
+            let lost = sheet.median(&format!("lost {row}"));
+            run.remark(row, format!("{lost:.2} % of {RATE} packets a second were lost"));
+        }
     }
     controls::measure(run)?;
     Ok(unaccounted)
@@ -214,27 +200,25 @@ impl Stand {
             }
         }
         ensure!(wait_for_ping(&left, target, FIRST_PACKET)?, "no packet comes through {:?}", entry.forwarder);
-        let (tcp, [pings, costs, lost]) = (Default::default(), [const { Samples::new() }; 3]);
         let _redirects = redirects;
-        Ok(Self { entry, left, right, target, gateway, _redirects, topology, tcp, pings, costs, lost })
+        Ok(Self { entry, left, right, target, gateway, _redirects, topology })
     }
 
-    fn round(&mut self, run: &Run) -> anyhow::Result<()> {
+    fn round(&self, run: &Run, sheet: &mut Sheet) -> anyhow::Result<()> {
         let seconds = run.quick_or(1, 5);
         for (at, streams) in STREAMS.into_iter().enumerate() {
-            if self.entry.tcp[at].is_some_and(|row| run.wants(row)) {
-                let goodput = self.goodput(streams, seconds)?;
-                self.tcp[at].push(goodput);
+            if let Some(row) = self.entry.tcp[at].filter(|row| run.wants(row)) {
+                sheet.push(row, self.goodput(streams, seconds)?);
             }
         }
-        if self.entry.ping.is_some_and(|row| run.wants(row)) {
+        if let Some(row) = self.entry.ping.filter(|row| run.wants(row)) {
             let times = ping(&self.left, self.target, PINGS, PAUSE)?;
-            times.iter().for_each(|time| self.pings.push(time.as_secs_f64() * 1e6));
+            times.iter().for_each(|time| sheet.push(row, time.as_secs_f64() * 1e6));
         }
-        if self.entry.cost.is_some_and(|row| run.wants(row)) {
+        if let Some(row) = self.entry.cost.filter(|row| run.wants(row)) {
             let (cost, lost) = self.cost(Duration::from_millis(run.quick_or(500, 2000)))?;
-            self.costs.push(cost);
-            self.lost.push(lost);
+            sheet.push(row, cost);
+            sheet.push(format!("lost {row}"), lost);
         }
         Ok(())
     }
@@ -271,19 +255,6 @@ impl Stand {
     fn arrived(&self) -> anyhow::Result<u64> {
         let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
         text.trim().parse().context("rx_packets is no number")
-    }
-
-    fn record(self, run: &mut Run) {
-        let rows = self.entry.tcp.into_iter().zip(&self.tcp);
-        let rows = rows.filter_map(|(row, samples)| Some((row?, samples)));
-        let rows = rows.chain(self.entry.ping.zip(Some(&self.pings)));
-        let rows = rows.chain(self.entry.cost.zip(Some(&self.costs))).collect::<Vec<_>>();
-        for (row, samples) in rows.into_iter().filter(|(_, samples)| samples.count() > 0) {
-            run.record(row, samples);
-        }
-        if let (Some(row), Some(lost)) = (self.entry.cost, self.lost.median()) {
-            run.remark(row, format!("{lost:.2} % of {RATE} packets a second were lost"));
-        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::Run;
 use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand, XDP};
+use crate::scenarios::turns::in_turn;
 use anyhow::Context as _;
 use polder_testbed::command;
 use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::traffic::sockets::ping;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -59,19 +59,23 @@ fn capture(run: &mut Run, row: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let stand = Stand::lay(POLDER)?;
     let gateway = stand.gateway.as_ref().context("Polder has a gateway")?;
     let time = Duration::from_millis(run.quick_or(500, 2000));
-    let rounds = run.quick_or(2, 10);
-    let mut samples = Samples::new();
-    for round in 1..=rounds {
-        run.says(&format!("{row}, round {round} of {rounds}"));
-        let (without, _) = stand.cost(time)?;
-        let file = stand.topology.directory().join("unmatched.pcapng");
-        let mut capture = gateway.capture(arguments, &file)?;
-        let (with, _) = stand.cost(time)?;
-        capture.stop()?;
-        std::fs::remove_file(&file).context("cannot remove the capture")?;
-        samples.push((with / without - 1.0) * 100.0);
-    }
-    run.record(row, &samples);
+    let sheet = in_turn(
+        run,
+        run.quick_or(2, 10),
+        [row],
+        |row| (*row).to_owned(),
+        |row, sheet| {
+            let (without, _) = stand.cost(time)?;
+            let file = stand.topology.directory().join("unmatched.pcapng");
+            let mut capture = gateway.capture(arguments, &file)?;
+            let (with, _) = stand.cost(time)?;
+            capture.stop()?;
+            std::fs::remove_file(&file).context("cannot remove the capture")?;
+            sheet.push(*row, (with / without - 1.0) * 100.0);
+            Ok(())
+        },
+    )?;
+    sheet.record(run);
     Ok(())
 }
 
@@ -81,9 +85,8 @@ fn shape(run: &mut Run) -> anyhow::Result<()> {
     let rate = format!("{}mbit", SHAPED_TO * 1e3);
     let shaper =
         ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate, "burst", "256kb", "latency", "20ms"];
-    match command::run(stand.left.command("tc").args(shaper)) {
-        Ok(_) => run.record_one(SHAPED, stand.goodput(1, run.quick_or(1, 3))?),
-        Err(error) => run.skip(&[SHAPED], &format!("{error:#}")),
+    if run.or_skip(&[SHAPED], command::run(stand.left.command("tc").args(shaper)))?.is_some() {
+        run.record_one(SHAPED, stand.goodput(1, run.quick_or(1, 3))?);
     }
     Ok(())
 }
@@ -112,8 +115,7 @@ fn fail(run: &mut Run, row: &str, entry: &'static Entry) -> anyhow::Result<()> {
     pings.output().context("cannot run ping")?;
     interrupt::sleep(LOOK)?;
     let (after, source) = failed()?;
-    #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-    run.record_one(row, (after - before) as f64);
+    run.record_count(row, after - before);
     let source = source.trim();
     run.remark(
         row,

@@ -2,34 +2,20 @@
 
 use super::super::judges::count;
 use super::Run;
-use polder_judges::hot::{self, Examination, MODES};
+use polder_judges::hot::{Examination, MODES};
 
 /// The rows.
 pub(super) const DIFFERENT: &str = "wire.hot.different";
 pub(super) const CAUGHT: &str = "wire.hot.mutants_caught";
-/// Number of programs that lack a check.
-#[expect(clippy::cast_precision_loss, reason = "some dozens")]
-pub(super) const MUTANTS: f64 = hot::MUTANTS as f64;
 
 /// Fills the rows.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
-    if !run.wants_any(&[DIFFERENT, CAUGHT]) {
+    if !run.is_due(&[DIFFERENT, CAUGHT]) {
         return Ok(());
     }
-    if run.is_out_of_time() {
-        run.leave_out("odd packets at hot entries");
-        return Ok(());
-    }
-    // One mode in a quick run, because most of what programs check is written once.
     let lacking = run.quick_or(&MODES[..1], &MODES[..]);
     let examination = Examination::begin(run.wants(DIFFERENT), lacking, &|what| run.says(what));
-    let mut examination = match examination {
-        Ok(examination) => examination,
-        Err(error) => {
-            run.skip(&[DIFFERENT, CAUGHT], &format!("{error:#}"));
-            return Ok(());
-        }
-    };
+    let Some(mut examination) = run.or_skip(&[DIFFERENT, CAUGHT], examination)? else { return Ok(()) };
     if run.wants(DIFFERENT) {
         examination.honest(&|what| run.says(what))?;
         let Examination { packets, different, .. } = &examination;
@@ -37,9 +23,7 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<()> {
         let which = if different.is_empty() { String::new() } else { format!(": {}", different.join("; ")) };
         run.remark(DIFFERENT, format!("of {packets} in both modes, byte by byte{which}"));
     }
-    if run.wants(CAUGHT) && run.is_out_of_time() {
-        run.leave_out("programs that lack a check");
-    } else if run.wants(CAUGHT) {
+    if run.is_due(&[CAUGHT]) {
         examination.lacking(&|what| run.says(what))?;
         run.record_one(CAUGHT, count(examination.caught()));
         let missed = &examination.verdict.missed;

@@ -113,17 +113,12 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         [(hook, hook.fence, None, whole), (hook, hook.no_fence, Some(Check::Fence), control)]
     });
     for (hook, row, lacking, effort) in rows {
-        if !run.wants(row) {
-            continue;
-        }
-        if run.is_out_of_time() {
-            run.leave_out(row);
+        if !run.is_due(&[row]) {
             continue;
         }
         run.says(row);
-        match Stand::lay(hook.mode, lacking) {
-            Ok(stand) => unaccounted += stand.fill(run, row, effort)?,
-            Err(error) => run.skip(&[row], &format!("{error:#}")),
+        if let Some(stand) = run.or_skip(&[row], Stand::lay(hook.mode, lacking))? {
+            unaccounted += stand.fill(run, row, effort)?;
         }
     }
     Ok(unaccounted)
@@ -157,8 +152,7 @@ impl Stand {
         let outcome = self.moves(effort)?;
         let Outcome { moves, time, arrivals, carried, fenced } = outcome;
         ensure!(moves > 0.0 && carried < arrivals.sent, "no flow was moved: {outcome:?}");
-        #[expect(clippy::cast_precision_loss, reason = "a count of packets is far below 2^52")]
-        run.record_one(row, arrivals.reordered as f64);
+        run.record_count(row, arrivals.reordered);
         let text = format!(
             "of {} in {:.0} s; {moves:.0} moves of {FLOWS} flows; {carried} packets went by the program; {} were lost, {fenced} of \
              them dropped as `fence`",

@@ -1,6 +1,7 @@
 //! Ten times what the worker can forward, beside a BFD session.
 
 use super::Run;
+use crate::scenarios::turns::in_turn;
 use anyhow::{Context as _, anyhow, ensure};
 use polder_testbed::clock;
 use polder_testbed::command;
@@ -95,9 +96,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
         if !run.wants_any(&rows) {
             continue;
         }
-        match Stand::lay(mode) {
-            Ok(stand) => unaccounted += stand.measure(run, mode)?,
-            Err(error) => run.skip(&rows, &format!("{error:#}")),
+        if let Some(stand) = run.or_skip(&rows, Stand::lay(mode))? {
+            unaccounted += stand.measure(run, mode)?;
         }
     }
     Ok(unaccounted)
@@ -177,24 +177,21 @@ impl Stand {
         mode: &Mode,
         (capacity, time): (f64, Duration),
     ) -> anyhow::Result<Vec<(Load, Samples)>> {
-        let mut samples = FACTORS.map(|_| [const { Samples::new() }; 3]);
-        let rounds = run.quick_or(3, 10);
-        for round in 1..=rounds {
-            for (factor, samples) in FACTORS.into_iter().zip(&mut samples) {
-                let what = format!("{} times the capacity, round {round} of {rounds}", factor);
-                run.says(&format!("overload, {}, {what}", mode.value));
-                let load = self.load(capacity * factor, time)?;
-                samples[0].push(load.offered);
-                samples[1].push(load.carried);
-                samples[2].push(load.worker);
-            }
-        }
-        let load = |samples: [Samples; 3]| {
-            let [offered, carried, worker] = samples.each_ref().map(Samples::median);
-            let [_, rounds, _] = samples;
-            Some((Load { offered: offered?, carried: carried?, worker: worker? }, rounds))
+        let name = |factor: &f64| format!("overload, {}, {factor} times the capacity", mode.value);
+        let row = |factor: f64, what: &str| format!("{what} at {factor}");
+        let sheet = in_turn(run, run.quick_or(3, 10), FACTORS, name, |&mut factor, sheet| {
+            let Load { offered, carried, worker } = self.load(capacity * factor, time)?;
+            sheet.push(row(factor, "offered"), offered);
+            sheet.push(row(factor, "carried"), carried);
+            sheet.push(row(factor, "worker"), worker);
+            Ok(())
+        })?;
+        let load = |factor| {
+            let [offered, carried, worker] =
+                ["offered", "carried", "worker"].map(|what| sheet.median(&row(factor, what)));
+            (Load { offered, carried, worker }, sheet.samples(&row(factor, "carried")))
         };
-        Ok(samples.into_iter().filter_map(load).collect())
+        Ok(FACTORS.map(load).into())
     }
 
     fn load(&mut self, rate: f64, time: Duration) -> anyhow::Result<Load> {

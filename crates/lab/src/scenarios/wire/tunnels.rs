@@ -1,10 +1,9 @@
 //! Two stations, two gateways, and a tunnel between these.
 
 use super::Run;
+use crate::scenarios::turns::{Sheet, in_turn, set_up};
 use anyhow::ensure;
 use polder_demo::network::{ACCESS_POINT, Network, SERVER, STATION, Site};
-use polder_testbed::interrupt;
-use polder_testbed::meters::statistics::Samples;
 use polder_testbed::peers::gateway::Gateway;
 use polder_testbed::peers::polder::ran_with;
 use polder_testbed::topology::{Namespace, Topology};
@@ -70,37 +69,20 @@ struct Chain {
     network: Network,
     gateways: Vec<Gateway>,
     _topology: Topology,
-    tcp: Samples,
-    latency: Samples,
 }
 
 /// Fills the rows; answers the number of packets that Polder has not accounted for.
 pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
-    let mut chains = Vec::new();
-    let wanted = ENTRIES.iter().filter(|entry| run.wants_any(&entry.rows())).collect::<Vec<_>>();
-    for entry in wanted {
-        match Chain::lay(entry) {
-            Ok(chain) => chains.push(chain),
-            Err(error) => run.skip(&entry.rows(), &format!("{error:#}")),
-        }
-        interrupt::check()?;
-    }
-    let rounds = run.quick_or(2, 10);
-    for round in 1..=rounds {
-        for chain in &mut chains {
-            run.says(&format!("two gateways, {}, round {round} of {rounds}", chain.entry.tcp));
-            chain.round(run)?;
-        }
-    }
+    let mut chains = set_up(run, ENTRIES, Entry::rows, Chain::lay)?;
+    let name = |chain: &Chain| format!("two gateways, {}", chain.entry.tcp);
+    let sheet = in_turn(run, run.quick_or(2, 10), &mut chains, name, |chain, sheet| chain.round(run, sheet))?;
+    sheet.record(run);
     let mut unaccounted = 0;
-    for Chain { entry, gateways, tcp, latency, .. } in chains {
-        for gateway in gateways {
+    // Namespaces and sockets go with the chain, after its gateways.
+    for chain in chains {
+        for gateway in chain.gateways {
             unaccounted += gateway.unaccounted()?.unsigned_abs();
             gateway.stop()?;
-        }
-        run.record(entry.tcp, &tcp);
-        if let Some(row) = entry.latency {
-            run.record(row, &latency);
         }
     }
     Ok(unaccounted)
@@ -126,19 +108,16 @@ impl Chain {
             }
         }
         ensure!(wait_for_ping(&network.client, SERVER, FIRST_PACKET)?, "no packet comes through the chain");
-        let (tcp, latency) = (Samples::default(), Samples::default());
-        Ok(Self { entry, network, gateways, _topology: topology, tcp, latency })
+        Ok(Self { entry, network, gateways, _topology: topology })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    fn round(&mut self, run: &Run) -> anyhow::Result<()> {
+    fn round(&self, run: &Run, sheet: &mut Sheet) -> anyhow::Result<()> {
         let (from, to) = (&self.network.client, &self.network.server);
         let time = Duration::from_secs(run.quick_or(1, 5));
         let transfer = Transfer { from, to, address: SERVER, streams: 1, warm_up: Duration::ZERO, time };
-        self.tcp.push(transfer.goodput()? / 1e9);
-        if self.entry.latency.is_none() {
-            return Ok(());
-        }
+        sheet.push(self.entry.tcp, transfer.goodput()? / 1e9);
+        let Some(row) = self.entry.latency else { return Ok(()) };
         let stream = UdpStream {
             from,
             to,
@@ -147,7 +126,7 @@ impl Chain {
             rate: LATENCY_RATE,
             time: time / 2,
         };
-        self.latency.push(stream.run()?.latency.value_at_quantile(0.5) as f64 / 1e3);
+        sheet.push(row, stream.run()?.latency.value_at_quantile(0.5) as f64 / 1e3);
         Ok(())
     }
 }
