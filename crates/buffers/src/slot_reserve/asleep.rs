@@ -4,10 +4,10 @@ use super::{Asleep, SlotReserve};
 use crate::depot::MAGAZINE;
 use crate::policy::Reloadable;
 use crate::reserve::Reserve;
+use crate::sync::{MutexGuard, Ordering, fence};
 use core::ops::Range;
 use rustix::io::Errno;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Pages that are brought in by one system call, so that pages already in can be used meanwhile.
 const STEP_PAGES: u32 = 64;
