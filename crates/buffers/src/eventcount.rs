@@ -38,7 +38,7 @@ impl EventCount {
     /// True if the caller has to wake the sleeper, which one producer is told. To be called after a
     /// value was enqueued.
     pub fn notify(&self) -> bool {
-        // Pairs with the fence in `begin`.
+        // Pairs with the fence in `prepare_wait`.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }

@@ -6,6 +6,7 @@ pub(crate) mod direction;
 pub(crate) mod journey;
 pub(crate) mod lengths;
 pub(crate) mod links;
+pub(crate) mod orders;
 pub(crate) mod prose;
 pub(crate) mod rooms;
 pub(crate) mod words;
