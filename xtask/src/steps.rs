@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::arm;
 use crate::checks::{
-    circles, decisions, devices, direction, journey, lengths, links, pages, prose, rooms, words,
+    circles, decisions, devices, direction, journey, lengths, links, orders, pages, prose, rooms, words,
 };
 use crate::fuzz;
 use crate::process;
@@ -52,6 +52,7 @@ pub(crate) const CI: &[Step] = &[
     },
     Step { name: "devices", about: "few files of the gateway tell kinds of device apart", run: devices },
     Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
+    Step { name: "orders", about: "each ordering of an atomic access has its argument", run: orders },
     Step { name: "size", about: "lines of code of each crate (a report)", run: size },
     Step {
         name: "journey",
@@ -163,6 +164,16 @@ fn devices(run: &mut Run) -> Result<()> {
 
 fn rooms(run: &mut Run) -> Result<()> {
     nothing_found(&rooms::check(&sources::all(run.root())?))
+}
+
+fn orders(run: &mut Run) -> Result<()> {
+    let files = sources::all(run.root())?;
+    say::line(&format!(
+        "{:>5} orderings of atomic accesses, each with a row in {}",
+        orders::count(&files),
+        orders::PAGE
+    ));
+    nothing_found(&orders::check(&files))
 }
 
 fn size(run: &mut Run) -> Result<()> {

@@ -266,6 +266,8 @@ mod loom_tests {
             let marks = Marks { target: 1, reload_below: 0, give_back_above: 1 };
             let reserve = Reserve::new(marks);
             let _ = reserve.request.set(std::sync::Arc::new(ReloadRequest::default()));
+            // The reloader knows of an earlier surplus, which is over.
+            reserve.knows_surplus.store(true, Ordering::Relaxed);
             let reserve = Arc::new(reserve);
             let level = Arc::new(sync::AtomicU32::new(1));
             let (other_reserve, other_level) = (Arc::clone(&reserve), Arc::clone(&level));

@@ -7,6 +7,7 @@ pub(crate) mod direction;
 pub(crate) mod journey;
 pub(crate) mod lengths;
 pub(crate) mod links;
+pub(crate) mod orders;
 pub(crate) mod pages;
 pub(crate) mod prose;
 pub(crate) mod rooms;

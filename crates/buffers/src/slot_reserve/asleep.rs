@@ -4,10 +4,10 @@ use super::{Asleep, SlotReserve};
 use crate::depot::MAGAZINE;
 use crate::policy::Reloadable;
 use crate::reserve::Reserve;
+use crate::sync::{MutexGuard, Ordering, fence};
 use core::ops::Range;
 use rustix::io::Errno;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Maximum number of pages loaded by one system call, so that loaded pages can be used during the next call.
 const STEP_PAGES: u32 = 64;

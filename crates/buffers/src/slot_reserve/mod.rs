@@ -1,6 +1,8 @@
 //! Slot reserve: the slots of one class of a region, ready ones in a depot, cold ones without memory.
 
 mod asleep;
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 use crate::bits::Bits;
 use crate::depot::{MAGAZINE, MagazineDepot};
@@ -8,10 +10,10 @@ use crate::mapping::Memory;
 use crate::policy::{AllocationPolicy, Reloadable, ReserveOptions};
 use crate::pool_counters::PoolCounterSet;
 use crate::reserve::{Marks, Reserve};
+use crate::sync::{AtomicU32, Mutex, Ordering};
 use core::ops::Range;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Slots of one class.
 pub(crate) struct SlotReserve {
