@@ -64,7 +64,6 @@ pub(crate) const CI: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
     Step { name: "docs", about: "documentation, warnings are errors", run: docs },
     Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
-    Step { name: "site", about: "the site of the documents, without a dead link", run: site::build },
     Step {
         name: "arm",
         about: "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
@@ -84,6 +83,7 @@ pub(crate) const LONG: &[Step] = &[
         about: "tests of buffers and datapath for 64-bit ARM; size of the static program",
         run: arm::long,
     },
+    Step { name: "site", about: "the site of the documents, without a dead link", run: site::build },
     Step { name: "fuzz-long", about: "three minutes for each fuzz target", run: fuzz::long },
 ];
 
