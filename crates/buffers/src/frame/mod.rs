@@ -25,7 +25,7 @@ impl Frame {
     }
 
     /// Creates an alias of the same bytes, which are read-only from now on. `None` if the region has no free
-    /// alias: it has [`SHARED_FRAMES`](crate::SHARED_FRAMES).
+    /// alias: it has [`SHARED_FRAMES`].
     ///
     /// The buffer is freed with its last alias.
     ///
