@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<sock_filter>() == size_of::<libc::sock_filter>()
 pub(super) fn map_code() -> Result<(), Errno> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: the kernel chooses a place that nobody has; nobody uses the page.
+    // SAFETY: the kernel chooses an unused address, and the page is never accessed.
     unsafe { mmap_anonymous(core::ptr::null_mut(), 4096, access, MapFlags::PRIVATE) }.map(drop)
 }
 

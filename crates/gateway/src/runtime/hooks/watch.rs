@@ -35,7 +35,7 @@ const AGAIN: Nanos = Nanos::from_seconds(60);
 pub struct Watch {
     running: Option<Running>,
     yields: Arc<Yields>,
-    /// Generation up to which route notices are being read, and the start of that.
+    /// Generation up to which route notices are being read, and the time at which the reading started.
     reading: (u64, Nanos),
 }
 
