@@ -60,7 +60,7 @@ fn lay(run: &mut Run) -> anyhow::Result<Vec<Ready>> {
     Ok(ready)
 }
 
-/// What is told of the latency of packets that come alone, once a millisecond.
+/// Names and quantiles of the latency of packets that come alone, once a millisecond.
 const WAKES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
 fn wake_row(kind: &str, peer: &str, moderation_us: u16) -> String {
