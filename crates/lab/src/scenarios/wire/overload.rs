@@ -261,7 +261,8 @@ fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration
     let mut times = vec![clock::now()];
     while !is_over.load(Ordering::Relaxed) {
         match socket.recv(&mut [0; 64]) {
-            Ok(_) => times.push(clock::now().saturating_sub(age_of_last(socket.as_fd())?)),
+            // What came before is heard at the beginning.
+            Ok(_) => times.push(clock::now().saturating_sub(age_of_last(socket.as_fd())?).max(times[0])),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("cannot receive"),
         }
