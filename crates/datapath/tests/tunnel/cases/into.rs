@@ -167,7 +167,7 @@ fn partial_checksums() {
         assert_eq!(super::receive(&mut right, &wire), [finished]);
     }
     // It is left to the underlay, which is told where it stands.
-    let (mut left, right) = ends(|options| options.key = Some(1));
+    let (mut left, _right) = ends(|options| options.key = Some(1));
     let (packet, _) = unfinished(&mut left, 100);
     let (out, _) = left.send(vec![packet]);
     assert_eq!((out[0].checksum, out[0].checksum_start), (ChecksumState::Partial, 34 + 42));

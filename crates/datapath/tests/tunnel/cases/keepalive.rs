@@ -181,7 +181,7 @@ fn what_only_looks_like_a_keepalive_is_carried() {
     broken[24 + 14 + 10] ^= 1;
     assert_eq!(receive(&mut right, &[broken]).len(), 1, "with a wrong checksum inside");
     assert_eq!(right.state.total(|counters| &counters.keepalives_answered), 0);
-    let (frames, mut rest) = ends(|_| {});
+    let (_frames, mut rest) = ends(|_| {});
     assert!(receive(&mut rest, &[keepalive(None)]).is_empty(), "a tunnel of frames carries no packets");
     assert_eq!(rest.dropped(DropReason::TunnelBadProtocol), 1);
 }
@@ -190,7 +190,7 @@ fn what_only_looks_like_a_keepalive_is_carried() {
 #[test]
 fn an_answer_is_taken_by_an_end_with_keepalives() {
     for key in [None, Some(9)] {
-        let (mut left, right) = ends(|options| {
+        let (mut left, _right) = ends(|options| {
             bare(options);
             (options.key, options.keepalive) = (key, Some(MACS[0]));
         });
@@ -206,7 +206,7 @@ fn an_answer_is_taken_by_an_end_with_keepalives() {
         assert!(receive(&mut left, &[answer(1, Some(8))]).is_empty());
         assert_eq!(left.dropped(DropReason::NoTunnel), 1, "the key of another tunnel");
     }
-    let (mut left, right) = ends(bare);
+    let (mut left, _right) = ends(bare);
     assert!(receive(&mut left, &[answer(1, None)]).is_empty());
     assert_eq!(left.dropped(DropReason::TunnelBadProtocol), 1);
 }

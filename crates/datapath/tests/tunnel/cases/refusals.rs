@@ -117,11 +117,11 @@ fn a_chain_is_quoted() {
 /// IPv6 below 1280 bytes is not there for its hosts: nobody is told what nobody would believe.
 #[test]
 fn a_path_too_narrow_for_ipv6() {
-    let (mut left, right) = ends(strict);
+    let (mut left, _right) = ends(strict);
     left.state.next_hop.set_path_mtu(Some(1300));
     assert!(replies(&mut left, &[v6(&[], 0, 64, 1280)]).is_empty());
     // A tunnel that may cut carries it all the same (RFC 8200, 5), and asks nobody for less.
-    let (mut left, right) = ends(|_| {});
+    let (mut left, _right) = ends(|_| {});
     left.state.next_hop.set_path_mtu(Some(1300));
     assert_eq!(super::send(&mut left, &[v6(&[], 0, 64, 1280)]).len(), 2);
     let told = replies(&mut left, &[v6(&[], 0, 64, 1281)]);
