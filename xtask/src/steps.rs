@@ -15,6 +15,7 @@ use crate::checks::{
     circles, decisions, devices, direction, journey, lengths, links, orders, pages, prose, rooms, words,
 };
 use crate::fuzz;
+use crate::planted;
 use crate::process;
 use crate::run::Run;
 use crate::say;
@@ -77,6 +78,11 @@ pub(crate) const CI: &[Step] = &[
 pub(crate) const LONG: &[Step] = &[
     Step { name: "soak", about: "tests that take minutes", run: soak },
     Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
+    Step {
+        name: "loom-planted",
+        about: "orderings that are too weak, one at a time, are found by the models",
+        run: planted::check,
+    },
     Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
     Step {
         name: "arm-long",
@@ -89,6 +95,9 @@ pub(crate) const LONG: &[Step] = &[
 
 /// Folder in which `scripts/cargo-deny` puts the program.
 const CARGO_DENY: &str = "/var/cache/polder/cargo-deny";
+
+/// Preemptions of a thread in one interleaving that CI explores.
+pub(crate) const PREEMPTIONS: &str = "3";
 
 /// Bounds: a step that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(3 * 60);
@@ -302,7 +311,7 @@ fn soak(run: &mut Run) -> Result<()> {
 }
 
 fn loom(run: &mut Run) -> Result<()> {
-    explore(run, "loom", "3", BUILD)
+    explore(run, "loom", PREEMPTIONS, BUILD)
 }
 
 fn loom_deep(run: &mut Run) -> Result<()> {
@@ -315,26 +324,23 @@ fn explore(run: &mut Run, log: &str, preemptions: &str, deadline: Duration) -> R
     if !has_loom_tests(&run.root().join("crates/buffers/src")) {
         bail!("crates/buffers/src holds no module called `loom_tests`");
     }
-    let arguments = [
-        "test",
-        "-p",
-        "polder-buffers",
-        "-p",
-        "polder-datapath",
-        "--release",
-        "--locked",
-        "--lib",
-        "loom_tests",
-    ];
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| preemptions.to_owned());
-    let mut cargo: Command = run.command("cargo", &arguments);
+    let models = ["-p", "polder-buffers", "-p", "polder-datapath", "loom_tests"];
+    let mut cargo = loom_command(run, &models, &preemptions);
+    run.tests(log, &mut cargo, deadline)
+}
+
+/// Command that runs models, by packages and the beginning of a name.
+pub(crate) fn loom_command(run: &Run, models: &[&str], preemptions: &str) -> Command {
+    let arguments = [&["test", "--release", "--locked", "--lib"], models].concat();
+    let mut cargo = run.command("cargo", &arguments);
     cargo
         .env("RUSTFLAGS", appended("RUSTFLAGS", "--cfg loom"))
         .env("CARGO_TARGET_DIR", run.root().join("target/loom"))
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .env("LOOM_MAX_PREEMPTIONS", preemptions);
-    run.tests(log, &mut cargo, deadline)
+    cargo
 }
 
 /// Runs the tests of the buffers in valgrind's memcheck: the stable compiler has no sanitizers. It sees what

@@ -194,13 +194,12 @@ fn rows(files: &[(String, String)], page: &str) -> (BTreeMap<Function, Counts>, 
             say(format!("no module `loom_tests` in {path}, beside it or named"));
         }
         for part in functions.split(',') {
-            match function(part) {
-                Some((function, counts)) => {
-                    if rows.insert((path.clone(), function.to_owned()), counts).is_some() {
-                        say(format!("a second row of `{function}`"));
-                    }
-                }
-                None => say(format!("`{part}` is no function with its orderings")),
+            let Some((function, counts)) = function(part) else {
+                say(format!("`{part}` is no function with its orderings"));
+                continue;
+            };
+            if rows.insert((path.clone(), function.to_owned()), counts).is_some() {
+                say(format!("a second row of `{function}`"));
             }
         }
     }
