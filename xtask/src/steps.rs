@@ -159,7 +159,7 @@ fn size(run: &mut Run) -> Result<()> {
     }
     let sum: usize = crates.values().sum();
     say::line(&format!("{sum:>7} in all: lines of code without tests, comments and blanks"));
-    for (purpose, lines) in lengths::purposes(&files) {
+    for (purpose, lines) in lengths::purposes(&files, &crates) {
         say::line(&format!("{lines:>7} {purpose}"));
     }
     Ok(())
