@@ -12,6 +12,7 @@ mod arm;
 mod checks;
 mod fuzz;
 mod process;
+mod programs;
 mod run;
 mod say;
 mod skips;
