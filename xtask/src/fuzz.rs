@@ -18,7 +18,7 @@ pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 /// The committed inputs, a folder a target.
 const SEEDS: &str = "fuzz/seeds";
 
-const BUILD: Duration = Duration::from_secs(20 * 60);
+const BUILD: Duration = Duration::from_secs(40 * 60);
 const REPLAY: Duration = Duration::from_secs(2 * 60);
 
 /// Lines shown of a target that failed.

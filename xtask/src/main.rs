@@ -13,6 +13,7 @@ mod checks;
 mod fuzz;
 mod planted;
 mod process;
+mod programs;
 mod run;
 mod say;
 mod site;

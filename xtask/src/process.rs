@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -19,6 +20,16 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Time for which a program that was asked to end may tidy up.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A command at that priority.
+pub(crate) fn niced(nice: u8, program: &Path) -> Command {
+    if nice == 0 {
+        return Command::new(program);
+    }
+    let mut command = Command::new("nice");
+    command.arg("-n").arg(nice.to_string()).arg(program);
+    command
+}
 
 /// Runs a program to its end and gives each line of its standard output to `each_line`.
 /// Its standard error goes straight to ours.

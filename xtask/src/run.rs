@@ -4,11 +4,14 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::process;
+use crate::programs::Program;
 use crate::say;
 use crate::skips::{self, Skip};
 use crate::steps::Step;
@@ -23,12 +26,22 @@ const SECOND_RUNS: usize = 5;
 /// Variable with which no test runs a second time.
 const ONCE: &str = "POLDER_TESTS_ONCE";
 
+/// Priority of steps that run beside another one.
+const LOWEST: u8 = 19;
+
+/// A step and its place in the run.
+struct Numbered<'a> {
+    at: usize,
+    of: usize,
+    step: &'a Step,
+}
+
 /// The state of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     root: PathBuf,
-    /// The program that runs tests, which is cargo outside tests of this.
-    program: &'static str,
+    /// Priority of the programs that it starts, as `nice` has it.
+    nice: u8,
     tally: Tally,
     /// Tools and steps that were left out.
     left_out: Vec<Skip>,
@@ -42,6 +55,16 @@ pub(crate) struct Run {
     open: u64,
     /// Tests that failed beside others and passed alone.
     flaky: Vec<String>,
+    /// Tests that failed and run once more.
+    again: Vec<Again>,
+}
+
+/// Tests of a program that failed.
+#[derive(Debug)]
+struct Again {
+    program: Program,
+    failed: Vec<String>,
+    error: anyhow::Error,
 }
 
 impl Run {
@@ -49,7 +72,7 @@ impl Run {
     pub(crate) fn new(root: PathBuf) -> Self {
         Self {
             root,
-            program: "cargo",
+            nice: 0,
             tally: Tally::default(),
             left_out: Vec::new(),
             declined: Vec::new(),
@@ -57,12 +80,18 @@ impl Run {
             failed: Vec::new(),
             open: 0,
             flaky: Vec::new(),
+            again: Vec::new(),
         }
     }
 
-    /// A run over the same workspace that goes on beside this one, and whose tests that program runs.
-    pub(crate) fn beside(&self, program: &'static str) -> Self {
-        Self { program, ..Self::new(self.root.clone()) }
+    /// A run over the same workspace that goes on beside this one, whose programs have that priority.
+    pub(crate) fn beside(&self, nice: u8) -> Self {
+        Self { nice, ..Self::new(self.root.clone()) }
+    }
+
+    /// Priority of the programs that it starts.
+    pub(crate) fn nice(&self) -> u8 {
+        self.nice
     }
 
     /// Takes over what a run beside this one has counted and left out.
@@ -72,6 +101,7 @@ impl Run {
         self.declined.extend(beside.declined);
         self.ignored.extend(beside.ignored);
         self.flaky.extend(beside.flaky);
+        self.again.extend(beside.again);
     }
 
     /// The folder of the workspace.
@@ -79,25 +109,52 @@ impl Run {
         &self.root
     }
 
-    /// Carries out steps until one fails, then closes; whether all passed.
+    /// Carries out steps until one fails, then closes; true if all passed. Steps that run beside another one do so at the
+    /// lowest priority, while the step in front of them waits for packets.
     pub(crate) fn carry_out(mut self, steps: &[&Step]) -> bool {
         let start = say::now();
-        let result = steps.iter().enumerate().try_for_each(|(at, step)| {
-            say::line(&format!("[{}/{}] {}: {}", at + 1, steps.len(), step.name, step.about));
-            let start = say::now();
-            let result = (step.run)(&mut self).with_context(|| format!("step `{}`", step.name));
-            let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-            say::line(&format!(
-                "[{}/{}] {}: {verdict}, {}",
-                at + 1,
-                steps.len(),
-                step.name,
-                say::duration(start.elapsed())
-            ));
-            result
-        });
+        let of = steps.len();
+        let steps = steps.iter().enumerate().map(|(at, step)| Numbered { at: at + 1, of, step });
+        let steps = steps.collect::<Vec<_>>();
+        let at = steps.iter().position(|numbered| numbered.step.is_beside).filter(|at| *at > 0);
+        let (first, beside) = steps.split_at(at.unwrap_or(of));
+        let (before, waits) = first.split_at(if beside.is_empty() { of } else { first.len() - 1 });
+        let result = self.steps(before).and_then(|()| self.both(waits, beside));
         say::line(&format!("the run took {}", say::duration(start.elapsed())));
         self.close(result)
+    }
+
+    fn steps(&mut self, steps: &[Numbered<'_>]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn steps_until(&mut self, steps: &[Numbered<'_>], is_over: &AtomicBool) -> Result<()> {
+        let mut going = steps.iter().take_while(|_| !is_over.load(Ordering::Relaxed));
+        going.try_for_each(|step| self.step(step))
+    }
+
+    /// Carries out steps, and others beside them, of which none begins after the first have failed.
+    fn both(&mut self, steps: &[Numbered<'_>], beside: &[Numbered<'_>]) -> Result<()> {
+        let mut other = self.beside(LOWEST);
+        let is_over = AtomicBool::new(false);
+        let result = thread::scope(|scope| {
+            let lane = scope.spawn(|| other.steps_until(beside, &is_over));
+            let result = self.steps(steps);
+            is_over.store(result.is_err(), Ordering::Relaxed);
+            let of_lane = lane.join().unwrap_or_else(|_| Err(anyhow!("a thread has panicked")));
+            result.and(of_lane)
+        });
+        self.take_over(other);
+        result
+    }
+
+    fn step(&mut self, Numbered { at, of, step }: &Numbered<'_>) -> Result<()> {
+        say::line(&format!("[{at}/{of}] {}: {}", step.name, step.about));
+        let start = say::now();
+        let result = (step.run)(self).with_context(|| format!("step `{}`", step.name));
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+        say::line(&format!("[{at}/{of}] {}: {verdict}, {}", step.name, say::duration(start.elapsed())));
+        result
     }
 
     /// Prints the failures, lists everything that was skipped, and sums up the tests unless none were asked
@@ -116,7 +173,7 @@ impl Run {
     }
 
     /// `N passed, N failed, N skipped`. A failed run has at least one failure; a test that declined did not pass.
-    fn sum(&self, has_failed: bool) -> String {
+    pub(crate) fn sum(&self, has_failed: bool) -> String {
         let declined = skips::distinct(&self.declined);
         let passed = self.tally.passed.saturating_sub(declined as u64);
         let failed = self.tally.failed.max(u64::from(has_failed));
@@ -137,7 +194,7 @@ impl Run {
 
     /// A command at the root of the workspace.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program);
+        let mut command = process::niced(self.nice, Path::new(program));
         command.args(arguments).current_dir(&self.root);
         command
     }
@@ -149,9 +206,17 @@ impl Run {
         Ok(())
     }
 
+    /// Runs tests, of which there has to be one, and takes their sums and skips over, also when they fail.
+    pub(crate) fn tests(&mut self, name: &str, command: &mut Command, deadline: Duration) -> Result<()> {
+        let before = self.tally;
+        self.listen(name, command, deadline)?;
+        ensure!(self.tally != before, "`{}` ran no test", command_line(command));
+        Ok(())
+    }
+
     /// Runs tests and takes their sums and skips over, also when they fail. Routine lines go to a log
     /// alone, `target/xtask/NAME.log`.
-    pub(crate) fn tests(&mut self, name: &str, command: &mut Command, deadline: Duration) -> Result<()> {
+    fn listen(&mut self, name: &str, command: &mut Command, deadline: Duration) -> Result<()> {
         let folder = self.root.join("target/xtask");
         fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         let skip_log = folder.join(format!("{name}.skips"));
@@ -161,7 +226,6 @@ impl Run {
             File::create(&log_path).with_context(|| format!("{} cannot be written", log_path.display()))?;
         let mut log = BufWriter::new(log);
 
-        let before = self.tally;
         let status = process::run(command.env(skips::LOG_VARIABLE, &skip_log), deadline, |line| {
             let _ = writeln!(log, "{line}");
             self.hear(line);
@@ -175,33 +239,43 @@ impl Run {
                 log_path.display()
             );
         }
-        ensure!(self.tally != before, "`{}` ran no test", command_line(command));
         Ok(())
     }
 
-    /// Runs tests of the workspace; a few that fail beside others run once more, alone, and are called flaky if
-    /// they pass then. Tests that wait for packets share their cores with the rest of the run.
-    pub(crate) fn tests_twice(&mut self, name: &str, arguments: &[&str], deadline: Duration) -> Result<()> {
+    /// Runs a test program. Tests of it that fail are kept for [`second_runs`](Self::second_runs); a program that breaks
+    /// down fails at once.
+    pub(crate) fn program(&mut self, program: &Program, deadline: Duration) -> Result<()> {
         self.failed.clear();
-        let Err(error) = self.tests(name, &mut self.command(self.program, arguments), deadline) else {
-            return Ok(());
-        };
+        self.open = 0;
+        let result = self.listen(&program.name, &mut program.command(self.nice, &[]), deadline);
         let failed = std::mem::take(&mut self.failed);
-        // Documentation tests have names of several words, and nothing in them waits.
-        let is_again =
-            (1..=SECOND_RUNS).contains(&failed.len()) && !failed.iter().any(|test| test.contains(' '));
-        if !is_again || self.open > 0 || std::env::var_os(ONCE).is_some() {
-            return Err(error);
+        match result {
+            Err(error) if self.open == 0 && !failed.is_empty() => {
+                self.again.push(Again { program: program.clone(), failed, error });
+                Ok(())
+            }
+            result => result,
         }
+    }
+
+    /// Runs a few tests that failed beside others once more, alone, and calls them flaky if they pass then. Tests that wait
+    /// for packets share their cores with the rest of the run.
+    pub(crate) fn second_runs(&mut self, deadline: Duration) -> Result<()> {
+        let mut again = std::mem::take(&mut self.again);
+        let number = again.iter().map(|again| again.failed.len()).sum::<usize>();
+        if number > SECOND_RUNS || std::env::var_os(ONCE).is_some() {
+            return again.pop().map_or(Ok(()), |again| Err(again.error));
+        }
+        again.into_iter().try_for_each(|again| self.second_run(again, deadline))
+    }
+
+    fn second_run(&mut self, Again { program, failed, error }: Again, deadline: Duration) -> Result<()> {
         say::list("run once more, alone:", &failed);
         let first = std::mem::take(&mut self.tally);
-        let mut alone = arguments.to_vec();
-        if !alone.contains(&"--test") {
-            alone.extend(["--lib", "--bins", "--tests"]);
-        }
-        alone.extend(["--", "--exact", "--test-threads=1"]);
+        let mut alone = vec!["--exact", "--test-threads=1"];
         alone.extend(failed.iter().map(String::as_str));
-        let again = self.tests(&format!("{name}-alone"), &mut self.command(self.program, &alone), deadline);
+        let name = format!("{}-alone", program.name);
+        let again = self.listen(&name, &mut program.command(self.nice, &alone), deadline);
         let has_all = self.tally.passed >= failed.len() as u64;
         self.tally = first;
         again.with_context(|| format!("{error:#}"))?;
@@ -313,14 +387,16 @@ mod tests {
         assert!(result.unwrap_err().to_string().contains("ran no test"));
     }
 
-    /// A cargo whose test `name` fails, or breaks down, until the file `passes` is there.
-    fn run_with_cargo(name: &str, first: &str, alone: &str) -> (Result<()>, Run) {
+    /// A program whose test fails, or breaks down, until it runs alone.
+    fn run_with_program(name: &str, first: &str, alone: &str) -> (Result<()>, Run) {
         let folder = std::env::temp_dir().join(format!("polder-xtask-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let mut run = Run::new(folder.clone());
-        run.program = "sh";
         let script = format!("case \"$*\" in *--exact*) {alone};; *) {first};; esac");
-        let result = run.tests_twice("test", &["-c", &script, "sh"], Duration::from_secs(5));
+        let words = ["sh", "-c", &script, "sh"].map(PathBuf::from).to_vec();
+        let program = Program { name: "test".to_owned(), words, folder: folder.clone() };
+        let deadline = Duration::from_secs(5);
+        let result = run.program(&program, deadline).and_then(|()| run.second_runs(deadline));
         fs::remove_dir_all(folder).unwrap();
         (result, run)
     }
@@ -332,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_test_that_passes_alone_is_flaky_and_said_to_be() {
-        let (result, run) = run_with_cargo("flaky", FAILS, PASSES);
+        let (result, run) = run_with_program("flaky", FAILS, PASSES);
         result.unwrap();
         assert_eq!(run.flaky, ["a::b"]);
         assert_eq!(run.sum(false), "2 passed, 0 failed, 0 skipped, 1 flaky");
@@ -340,13 +416,13 @@ mod tests {
 
     #[test]
     fn a_test_that_fails_alone_or_a_binary_that_breaks_down_fails_the_run() {
-        let (result, run) = run_with_cargo("twice", FAILS, FAILS);
+        let (result, run) = run_with_program("twice", FAILS, FAILS);
         result.unwrap_err();
         assert_eq!(run.sum(true), "1 passed, 1 failed, 0 skipped");
         let breaks_down = format!("echo running 7 tests; {FAILS}");
-        run_with_cargo("broken", &breaks_down, PASSES).0.unwrap_err();
+        run_with_program("broken", &breaks_down, PASSES).0.unwrap_err();
         let many = (0..6).map(|at| format!("echo test a::{at} ... FAILED; ")).collect::<String>() + FAILS;
-        run_with_cargo("many", &many, PASSES).0.unwrap_err();
-        run_with_cargo("none", FAILS, "echo running 0 tests").0.unwrap_err();
+        run_with_program("many", &many, PASSES).0.unwrap_err();
+        run_with_program("none", FAILS, "echo running 0 tests").0.unwrap_err();
     }
 }

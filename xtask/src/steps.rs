@@ -1,13 +1,11 @@
 //! The steps, in the order of a run: what is quick to say comes first.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::arm;
@@ -17,6 +15,7 @@ use crate::checks::{
 use crate::fuzz;
 use crate::planted;
 use crate::process;
+use crate::programs;
 use crate::run::Run;
 use crate::say;
 use crate::site;
@@ -29,69 +28,76 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// Property that the step checks.
     pub(crate) about: &'static str,
+    /// True if it runs beside the step in front of it.
+    pub(crate) is_beside: bool,
     /// Does it.
     pub(crate) run: fn(&mut Run) -> Result<()>,
 }
 
-/// Steps of CI.
+/// Steps of CI. Tests wait for packets most of their time: what compiles for long and says little runs beside them.
 pub(crate) const CI: &[Step] = &[
-    Step { name: "fmt", about: "the code is formatted", run: fmt },
-    Step {
-        name: "words",
-        about: "no unfinished work, no path of one machine, no doc comment that begins with a question",
-        run: words,
-    },
-    Step { name: "links", about: "links between documents lead somewhere", run: links },
-    Step { name: "decisions", about: "a decision is a page, and its paths exist", run: decisions },
-    Step { name: "pages", about: "each document is in the site's list and says for whom it is", run: pages },
-    Step { name: "prose", about: "one sentence a line, none over 40 words, in documents", run: prose },
-    Step { name: "direction", about: "gateway → devices → datapath → buffers", run: direction },
-    Step {
-        name: "circles",
-        about: "no circle among the top-level modules of a crate, few among its files",
-        run: circles,
-    },
-    Step { name: "devices", about: "few files of the gateway tell kinds of device apart", run: devices },
-    Step { name: "rooms", about: "unsafe code stands in its rooms, the datapath forbids it", run: rooms },
-    Step { name: "orders", about: "each ordering of an atomic access has its argument", run: orders },
-    Step { name: "size", about: "lines of code of each crate (a report)", run: size },
-    Step {
-        name: "journey",
-        about: "files on the way of a bridged, encapsulated packet (a report)",
-        run: way,
-    },
-    Step { name: "lengths", about: "files above 400 lines (a report)", run: lengths },
-    Step { name: "deny", about: "licences, bans, sources and advisories of dependencies", run: deny },
-    Step { name: "clippy", about: "lints, warnings are errors", run: clippy },
-    Step { name: "docs", about: "documentation, warnings are errors", run: docs },
-    Step { name: "test", about: "unit, integration, namespace and doc tests", run: test },
-    Step {
-        name: "arm",
-        about: "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
-        run: arm::check,
-    },
-    Step { name: "loom", about: "interleavings of the lock-free parts", run: loom },
-    Step { name: "fuzz-replay", about: "every committed input of the fuzz targets", run: fuzz::replay },
+    Step::new("fmt", "the code is formatted", fmt),
+    Step::new(
+        "words",
+        "no unfinished work, no path of one machine, no doc comment that begins with a question",
+        words,
+    ),
+    Step::new("links", "links between documents lead somewhere", links),
+    Step::new("decisions", "a decision is a page, and its paths exist", decisions),
+    Step::new("pages", "each document is in the site's list and says for whom it is", pages),
+    Step::new("prose", "one sentence a line, none over 40 words, in documents", prose),
+    Step::new("direction", "gateway → devices → datapath → buffers", direction),
+    Step::new("circles", "no circle among the top-level modules of a crate, few among its files", circles),
+    Step::new("devices", "few files of the gateway tell kinds of device apart", devices),
+    Step::new("rooms", "unsafe code stands in its rooms, the datapath forbids it", rooms),
+    Step::new("orders", "each ordering of an atomic access has its argument", orders),
+    Step::new("size", "lines of code of each crate (a report)", size),
+    Step::new("journey", "files on the way of a bridged, encapsulated packet (a report)", way),
+    Step::new("lengths", "files above 400 lines (a report)", lengths),
+    Step::new("deny", "licences, bans, sources and advisories of dependencies", deny),
+    Step::new("test", "unit, integration and namespace tests", test),
+    // These two have folders of their own and begin while tests are built.
+    Step::beside("loom", "interleavings of the lock-free parts", loom),
+    Step::beside("fuzz-replay", "every committed input of the fuzz targets", fuzz::replay),
+    Step::beside("clippy", "lints, warnings are errors", clippy),
+    Step::beside("clippy-parts", "lints of what an installation and `make demo` build", clippy_parts),
+    Step::beside("docs", "documentation, warnings are errors", docs),
+    Step::beside("doc-tests", "tests in documentation", doc_tests),
+    Step::beside(
+        "arm",
+        "the product compiles for 64-bit ARM, buffers and parsers pass under emulation",
+        arm::check,
+    ),
 ];
 
 /// Steps that take too long for CI.
 pub(crate) const LONG: &[Step] = &[
-    Step { name: "soak", about: "tests that take minutes", run: soak },
-    Step { name: "loom-deep", about: "more interleavings", run: loom_deep },
-    Step {
-        name: "loom-planted",
-        about: "orderings that are too weak, one at a time, are found by the models",
-        run: planted::check,
-    },
-    Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
-    Step {
-        name: "arm-long",
-        about: "tests of buffers and datapath for 64-bit ARM; size of the static program",
-        run: arm::long,
-    },
-    Step { name: "site", about: "the site of the documents, without a dead link", run: site::build },
-    Step { name: "fuzz-long", about: "three minutes for each fuzz target", run: fuzz::long },
+    Step::new("soak", "tests that take minutes", soak),
+    Step::new("loom-deep", "more interleavings", loom_deep),
+    Step::new(
+        "loom-planted",
+        "orderings that are too weak, one at a time, are found by the models",
+        planted::check,
+    ),
+    Step::new("valgrind", "tests of the buffers, each access to the heap checked", valgrind),
+    Step::new(
+        "arm-long",
+        "tests of buffers and datapath for 64-bit ARM; size of the static program",
+        arm::long,
+    ),
+    Step::new("site", "the site of the documents, without a dead link", site::build),
+    Step::new("fuzz-long", "three minutes for each fuzz target", fuzz::long),
 ];
+
+impl Step {
+    const fn new(name: &'static str, about: &'static str, run: fn(&mut Run) -> Result<()>) -> Self {
+        Self { name, about, is_beside: false, run }
+    }
+
+    const fn beside(name: &'static str, about: &'static str, run: fn(&mut Run) -> Result<()>) -> Self {
+        Self { name, about, is_beside: true, run }
+    }
+}
 
 /// Folder in which `scripts/cargo-deny` puts the program.
 const CARGO_DENY: &str = "/var/cache/polder/cargo-deny";
@@ -101,7 +107,7 @@ pub(crate) const PREEMPTIONS: &str = "3";
 
 /// Bounds: a step that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(3 * 60);
-const BUILD: Duration = Duration::from_secs(25 * 60);
+const BUILD: Duration = Duration::from_secs(40 * 60);
 const TESTS: Duration = Duration::from_secs(40 * 60);
 const HOURS: Duration = Duration::from_secs(4 * 60 * 60);
 
@@ -193,7 +199,7 @@ fn size(run: &mut Run) -> Result<()> {
     }
     let sum: usize = crates.values().sum();
     say::line(&format!("{sum:>7} in all: lines of code without tests, comments and blanks"));
-    for (purpose, lines) in lengths::purposes(&files) {
+    for (purpose, lines) in lengths::purposes(&files, &crates) {
         say::line(&format!("{lines:>7} {purpose}"));
     }
     Ok(())
@@ -243,56 +249,54 @@ fn deny(run: &mut Run) -> Result<()> {
 }
 
 fn clippy(run: &mut Run) -> Result<()> {
+    let mut parts: Vec<&[&str]> = vec![&["--workspace", "--all-targets"]];
+    // The product alone is linted for 64-bit ARM, where the compiler has its library.
+    if !arm::is_checked(run) {
+        parts.push(PRODUCT);
+    }
+    lint(run, &parts)
+}
+
+/// An installation builds the program alone, which has fewer features than the workspace and has to compile with these.
+const PRODUCT: &[&str] = &["-p", "polder"];
+
+fn clippy_parts(run: &mut Run) -> Result<()> {
+    lint(run, &[PRODUCT, &["-p", "polder", "-p", "polder-demo"]])
+}
+
+fn lint(run: &mut Run, parts: &[&[&str]]) -> Result<()> {
     if !process::answers(&mut run.command("cargo", &["clippy", "--version"])) {
         return run.missing_tool("clippy", "`rustup component add clippy`, or the package of that name");
     }
-    // What `make demo` and an installation build has fewer features than the workspace, and has to compile with these.
-    let parts =
-        [&["--workspace", "--all-targets"][..], &["-p", "polder", "-p", "polder-demo"], &["-p", "polder"]];
     for part in parts {
-        let arguments = [&["clippy", "--locked"], part, &["--", "-D", "warnings"]].concat();
+        let arguments = [&["clippy", "--locked"][..], part, &["--", "-D", "warnings"]].concat();
         run.must_succeed(&mut run.command("cargo", &arguments), BUILD)?;
     }
     Ok(())
 }
 
+/// Checks the documentation. Its links are resolved in crates as clippy has checked them, which are not checked again.
 fn docs(run: &mut Run) -> Result<()> {
     let mut cargo = run.command("cargo", &["doc", "--workspace", "--no-deps", "--locked"]);
+    let sysroot = process::output(&mut run.command("rustc", &["--print", "sysroot"]))?;
+    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    if driver.is_file() {
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGS);
+    }
     run.must_succeed(cargo.env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings")), BUILD)
 }
 
+/// Arguments of [`lint`] as `cargo clippy` gives them to the compiler.
+const CLIPPY_ARGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+
 fn test(run: &mut Run) -> Result<()> {
-    let build = ["test", "--workspace", "--locked", "--no-run", "--quiet"];
-    run.must_succeed(&mut run.command("cargo", &build), BUILD)?;
-    let metadata = metadata(run)?;
-    let others = targets(&metadata).into_iter().filter(|name| *name != GUESTS);
-    let others = others.flat_map(|name| ["--test", name]).collect::<Vec<_>>();
-    let all = ["test", "--workspace", "--locked", "--no-fail-fast"];
-    // Emulated machines take all the time that there is, and the other tests wait for packets most of theirs.
-    let mut beside = run.beside("nice");
-    let guests = [&["-n", "10", "cargo"][..], &all, &["--test", GUESTS]].concat();
-    let [of_guests, of_others] = thread::scope(|scope| {
-        let guests = scope.spawn(|| beside.tests_twice("guests", &guests, TESTS));
-        let others = [&all[..], &["--lib", "--bins"], &others].concat();
-        let others = run.tests_twice("test", &others, TESTS).and_then(|()| {
-            run.tests("doc-tests", &mut run.command("cargo", &[&all[..], &["--doc"]].concat()), TESTS)
-        });
-        [guests.join().unwrap_or_else(|_| Err(anyhow!("a thread has panicked"))), others]
-    });
-    run.take_over(beside);
-    of_others.and(of_guests)
+    let programs = programs::build(run, BUILD)?;
+    programs::run(run, programs, TESTS)
 }
 
-/// Test program whose tests boot emulated machines.
-const GUESTS: &str = "guests";
-
-/// Names of test programs.
-fn targets(metadata: &Value) -> BTreeSet<&str> {
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let tests = targets
-        .filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
-    tests.filter_map(|target| target["name"].as_str()).collect()
+fn doc_tests(run: &mut Run) -> Result<()> {
+    let words = ["test", "--workspace", "--locked", "--no-fail-fast", "--doc"];
+    run.tests("doc-tests", &mut run.command("cargo", &words), TESTS)
 }
 
 fn soak(run: &mut Run) -> Result<()> {

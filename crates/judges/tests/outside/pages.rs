@@ -1,5 +1,4 @@
 //! Pages by task: their commands pass from top to bottom, and the runner sees one that does not.
-#![cfg(test)]
 
 use polder_judges::pages::{self, ALL, Action, Page, Verdict};
 use polder_testbed::clock;

@@ -1,5 +1,4 @@
 //! Public captures through the kernel's bridge and through Polder's: what leaves them is the same.
-#![cfg(test)]
 
 use polder_judges::replay::{self, Check};
 use polder_testbed::skip::skip;

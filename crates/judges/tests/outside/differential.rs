@@ -1,5 +1,4 @@
 //! Odd packets through the kernel's router and through Polder's: what leaves them is the same, or explained.
-#![cfg(test)]
 
 use polder_judges::differential;
 use polder_testbed::clock;

@@ -1,5 +1,4 @@
 //! The page about judges from outside: each row names tests and scenarios that exist, and says what came of them.
-#![cfg(test)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
 //! Hosts as people have them: what worked before Polder started works after.
-#![cfg(test)]
 
 use polder_judges::hosts::{self, Mode, Selection};
 use polder_testbed::clock;
