@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::arm;
 use crate::checks::{circles, devices, direction, journey, lengths, links, orders, prose, rooms, words};
 use crate::fuzz;
+use crate::miri;
 use crate::planted;
 use crate::process;
 use crate::run::Run;
@@ -77,6 +78,11 @@ pub(crate) const LONG: &[Step] = &[
         name: "loom-planted",
         about: "orderings that are too weak, one at a time, are found by the models",
         run: planted::check,
+    },
+    Step {
+        name: "miri",
+        about: "tests of memory and of pure parts, by the interpreter's rules",
+        run: miri::check,
     },
     Step { name: "valgrind", about: "tests of the buffers, each access to the heap checked", run: valgrind },
     Step {
