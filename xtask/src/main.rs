@@ -11,6 +11,7 @@
 mod arm;
 mod checks;
 mod fuzz;
+mod miri;
 mod planted;
 mod process;
 mod programs;

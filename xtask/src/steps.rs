@@ -13,6 +13,7 @@ use crate::checks::{
     circles, decisions, devices, direction, journey, lengths, links, orders, pages, prose, rooms, words,
 };
 use crate::fuzz;
+use crate::miri;
 use crate::planted;
 use crate::process;
 use crate::programs;
@@ -79,6 +80,7 @@ pub(crate) const LONG: &[Step] = &[
         "orderings that are too weak, one at a time, are found by the models",
         planted::check,
     ),
+    Step::new("miri", "tests of memory and of pure parts, by the interpreter's rules", miri::check),
     Step::new("valgrind", "tests of the buffers, each access to the heap checked", valgrind),
     Step::new(
         "arm-long",

@@ -198,9 +198,8 @@ fn rows(files: &[(String, String)], page: &str) -> (BTreeMap<Function, Counts>, 
                 say(format!("`{part}` is no function with its orderings"));
                 continue;
             };
-            if rows.insert((path.clone(), function.to_owned()), counts).is_some() {
-                say(format!("a second row of `{function}`"));
-            }
+            let before = rows.insert((path.clone(), function.to_owned()), counts);
+            before.iter().for_each(|_| say(format!("a second row of `{function}`")));
         }
     }
     (rows, found)
