@@ -3,7 +3,6 @@
 //! It has the instructions that programs on packet headers need. Jumps are forward only, so every program
 //! ends. Source: RFC 9669 (BPF instruction set), sections 3 to 5.
 
-use crate::checks::Check;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A register: R0 is the result, R1–R5 are arguments, R6–R9 are kept across calls, R10 is the frame pointer.
@@ -374,34 +373,6 @@ impl Assembler {
     pub(crate) fn jump(&mut self, condition: Condition, left: Register, right: Register, label: Label) {
         self.jumps.push((self.words.len(), label));
         self.emit(JUMP | REGISTER | condition as u8, left as u8, right as u8, 0, 0);
-    }
-
-    /// As [`Self::jump_value`], if the program has that check.
-    pub(crate) fn check_value(
-        &mut self,
-        check: Check,
-        condition: Condition,
-        left: Register,
-        value: i32,
-        label: Label,
-    ) {
-        if check.is_made() {
-            self.jump_value(condition, left, value, label);
-        }
-    }
-
-    /// As [`Self::jump`], if the program has that check.
-    pub(crate) fn check(
-        &mut self,
-        check: Check,
-        condition: Condition,
-        left: Register,
-        right: Register,
-        label: Label,
-    ) {
-        if check.is_made() {
-            self.jump(condition, left, right, label);
-        }
     }
 
     /// `if left (condition) operand goto label`, on the lower 32 bits.

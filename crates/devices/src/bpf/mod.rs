@@ -7,6 +7,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod assembler;
+mod checked;
 pub(crate) mod classify;
 pub(crate) mod endpoints;
 mod failures;
