@@ -23,7 +23,7 @@ struct Planted {
     name: &'static str,
     /// File in which it stands.
     file: &'static str,
-    /// Line or lines as they are, which stand there once.
+    /// Code as it is, which stands there once.
     sound: &'static str,
     /// The same with an ordering that is too weak.
     weak: &'static str,
@@ -67,15 +67,15 @@ const FAULTS: &[Planted] = &[
     Planted {
         name: "eventcount: the sleeper's fence",
         file: "crates/buffers/src/eventcount.rs",
-        sound: "it sees the flag.\n        fence(Ordering::SeqCst)",
-        weak: "it sees the flag.\n        fence(Ordering::AcqRel)",
+        sound: "fence(Ordering::SeqCst);\n    }",
+        weak: "fence(Ordering::AcqRel);\n    }",
         models: "eventcount::loom_tests",
     },
     Planted {
         name: "eventcount: the producer's fence",
         file: "crates/buffers/src/eventcount.rs",
-        sound: "in `prepare_wait`.\n        fence(Ordering::SeqCst)",
-        weak: "in `prepare_wait`.\n        fence(Ordering::AcqRel)",
+        sound: "fence(Ordering::SeqCst);\n        self.0.load(",
+        weak: "fence(Ordering::AcqRel);\n        self.0.load(",
         models: "eventcount::loom_tests",
     },
     Planted {
@@ -137,8 +137,8 @@ const FAULTS: &[Planted] = &[
     Planted {
         name: "reserve: a surplus",
         file: "crates/buffers/src/reserve.rs",
-        sound: "is seen there.\n        fence(Ordering::SeqCst)",
-        weak: "is seen there.\n        fence(Ordering::AcqRel)",
+        sound: "fence(Ordering::SeqCst);\n        if !self.knows_surplus",
+        weak: "fence(Ordering::AcqRel);\n        if !self.knows_surplus",
         models: "reserve::loom_tests",
     },
 ];
