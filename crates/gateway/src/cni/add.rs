@@ -23,10 +23,11 @@ pub(super) fn add(call: &Call, network: &Network, input: &[u8]) -> Result<Succes
 
 /// The steps of ADD.
 ///
-/// 1. Checks the configuration. 2. Creates the veth pair, which makes a second ADD of the same attachment
-///   fail. 3. Gets addresses from the IPAM plugin, sets them and sets the container's interface up, so that
-///   the port has a carrier when it opens. 4. Adds the port with its addresses as source guard, and announces
-///   them.
+/// 1. Checks the configuration.
+/// 2. Creates the veth pair, which makes a second ADD of the same attachment fail.
+/// 3. Gets addresses from the IPAM plugin, sets them and sets the container's interface up, so that the port has a
+///    carrier when it opens.
+/// 4. Adds the port with its addresses as source guard, and announces them.
 fn attach<'a>(
     call: &'a Call,
     network: &'a Network,

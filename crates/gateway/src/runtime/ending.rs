@@ -1,8 +1,9 @@
 //! The end of a gateway that has lost a vital thread.
 //!
-//! 1. The first thread of the process is told: it sends SIGKILL if the other steps take too long. 2. The
-//!   reason is written to a file beside the control socket and sent to the service manager. 3. Interfaces go
-//!   back to the kernel, as `on_exit` says; remaining workers stop. 4. The process exits with code 3.
+//! 1. The first thread of the process is told: it sends SIGKILL if the other steps take too long.
+//! 2. The reason is written to a file beside the control socket and sent to the service manager.
+//! 3. Interfaces go back to the kernel, as `on_exit` says; remaining workers stop.
+//! 4. The process exits with code 3.
 //!
 //! The lost thread may hold any lock, so every wait for a lock has a time limit.
 

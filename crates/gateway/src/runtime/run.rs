@@ -1,16 +1,16 @@
 //! `polder run`: from a configuration file to a running gateway, until a signal ends it or a thread is lost.
 //!
-//! 1. The file is read and checked. 2. The control socket is bound, which fails if a gateway runs already. 3.
-//!   Privileges that no thread needs are dropped, unless `sandbox = "off"`. Until here the process has one
-//!   thread.
+//! 1. The file is read and checked.
+//! 2. The control socket is bound, which fails if a gateway runs already.
+//! 3. Privileges that no thread needs are dropped, unless `sandbox = "off"`. Until here the process has one thread.
 //!
 //! The other steps happen on a thread of its own that the supervisor watches. The first thread of the process
 //! drops nearly all privileges, waits for the outcome, and kills the process if its end hangs.
 //!
-//! 4. Ports are opened and workers started. Links that a driver resets when a program is attached come up
-//!   again, or a time limit passes; then the gateway runs. 5. The control loop: slow work for ports and
-//!   tunnels, signals, the service manager's watchdog. 6. The end: requests are refused, workers drain, ports
-//!   close, totals are logged.
+//! 4. Ports are opened and workers started. Links that a driver resets when a program is attached come up again, or a
+//!    time limit passes; then the gateway runs.
+//! 5. The control loop: slow work for ports and tunnels, signals, the service manager's watchdog.
+//! 6. The end: requests are refused, workers drain, ports close, totals are logged.
 
 use super::announce::{announce, farewell};
 use super::confirmation::{Back, Pending};
