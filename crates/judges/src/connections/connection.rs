@@ -23,6 +23,8 @@ pub(super) struct Connection {
     pub(super) last: [[Vec<u8>; 2]; 2],
     /// True for an end that has ended.
     pub(super) has_ended: [bool; 2],
+    /// True if the kernels have chosen different ports for a packet of the client.
+    pub(super) has_chosen_ports: bool,
 }
 
 /// Host of an end.
@@ -34,7 +36,7 @@ pub(super) struct Place {
 
 impl Connection {
     /// Writes the port that the kernel alone has chosen in place of the one that the kernel beside Polder has.
-    pub(super) fn map_ports(&self, kernel: &[Seen], polder: &mut [Seen]) {
+    pub(super) fn map_ports(&mut self, kernel: &[Seen], polder: &mut [Seen]) {
         let port = |seen: &[Seen]| forwarded(seen).map(|ends| ends.ports[0]);
         let known = self.far.map(|[kernel, polder]| [kernel.ports[0], polder.ports[0]]);
         // With the first packet, each may choose any other port than the client's, and again once a connection was flushed.
@@ -45,6 +47,7 @@ impl Connection {
             kernel != polder && is_other(kernel, 0) && is_other(polder, 1)
         };
         let chosen = port(kernel).zip(port(polder)).map(<[u16; 2]>::from).filter(is_chosen);
+        self.has_chosen_ports |= chosen.is_some();
         let Some([kernel, polder_port]) = chosen.or(known).filter(|[kernel, polder]| kernel != polder) else {
             return;
         };
@@ -85,7 +88,7 @@ impl Connection {
 
     /// True if the kernel has chosen ports at random: those that errors quote are not mapped to each other.
     pub(super) fn has_chosen_ports(&self) -> bool {
-        self.far.is_some_and(|[kernel, polder]| kernel != polder)
+        self.has_chosen_ports || self.far.is_some_and(|[kernel, polder]| kernel != polder)
     }
 
     /// Addresses and ports of packets of an end, at a router.

@@ -170,6 +170,7 @@ impl Run<'_> {
             acknowledged: next,
             last: Default::default(),
             has_ended: [false; 2],
+            has_chosen_ports: false,
         };
         self.connections.push(connection);
         let of = self.connections.len() - 1;
