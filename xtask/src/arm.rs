@@ -36,11 +36,6 @@ const MOST_BYTES: u64 = 8 << 20;
 const BUILD: Duration = Duration::from_secs(40 * 60);
 const HOURS: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// True if [`check`] lints the product.
-pub(crate) fn is_checked(run: &Run) -> bool {
-    has_library(run, GNU)
-}
-
 /// Lints the product with the features of an installation, and runs tests of buffers and parsers.
 pub(crate) fn check(run: &mut Run) -> Result<()> {
     if !has_target(run, "arm", GNU) {

@@ -61,7 +61,6 @@ pub(crate) const CI: &[Step] = &[
     Step::beside("loom", "interleavings of the lock-free parts", loom),
     Step::beside("fuzz-replay", "every committed input of the fuzz targets", fuzz::replay),
     Step::beside("clippy", "lints, warnings are errors", clippy),
-    Step::beside("clippy-parts", "lints of what an installation and `make demo` build", clippy_parts),
     Step::beside("docs", "documentation, warnings are errors", docs),
     Step::beside("doc-tests", "tests in documentation", doc_tests),
     Step::beside(
@@ -251,45 +250,23 @@ fn deny(run: &mut Run) -> Result<()> {
 }
 
 fn clippy(run: &mut Run) -> Result<()> {
-    let mut parts: Vec<&[&str]> = vec![&["--workspace", "--all-targets"]];
-    // The product alone is linted for 64-bit ARM, where the compiler has its library.
-    if !arm::is_checked(run) {
-        parts.push(PRODUCT);
-    }
-    lint(run, &parts)
-}
-
-/// An installation builds the program alone, which has fewer features than the workspace and has to compile with these.
-const PRODUCT: &[&str] = &["-p", "polder"];
-
-fn clippy_parts(run: &mut Run) -> Result<()> {
-    lint(run, &[PRODUCT, &["-p", "polder", "-p", "polder-demo"]])
-}
-
-fn lint(run: &mut Run, parts: &[&[&str]]) -> Result<()> {
     if !process::answers(&mut run.command("cargo", &["clippy", "--version"])) {
         return run.missing_tool("clippy", "`rustup component add clippy`, or the package of that name");
     }
+    // `make demo` and an installation build with fewer features than the workspace has.
+    let parts =
+        [&["--workspace", "--all-targets"][..], &["-p", "polder", "-p", "polder-demo"], &["-p", "polder"]];
     for part in parts {
-        let arguments = [&["clippy", "--locked"][..], part, &["--", "-D", "warnings"]].concat();
+        let arguments = [&["clippy", "--locked"], part, &["--", "-D", "warnings"]].concat();
         run.must_succeed(&mut run.command("cargo", &arguments), BUILD)?;
     }
     Ok(())
 }
 
-/// Checks the documentation. Its links are resolved in crates as clippy has checked them, which are not checked again.
 fn docs(run: &mut Run) -> Result<()> {
     let mut cargo = run.command("cargo", &["doc", "--workspace", "--no-deps", "--locked"]);
-    let sysroot = process::output(&mut run.command("rustc", &["--print", "sysroot"]))?;
-    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
-    if driver.is_file() {
-        cargo.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGS);
-    }
     run.must_succeed(cargo.env("RUSTDOCFLAGS", appended("RUSTDOCFLAGS", "-D warnings")), BUILD)
 }
-
-/// Arguments of [`lint`] as `cargo clippy` gives them to the compiler.
-const CLIPPY_ARGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
 fn test(run: &mut Run) -> Result<()> {
     let programs = programs::build(run, BUILD)?;
