@@ -108,8 +108,8 @@ fn all_are_same(mutants: &[Mutant]) -> anyhow::Result<()> {
     bed.stop()
 }
 
-/// Runs of a history in which a fault has to be found once. What a late heartbeat or a busy core leaves to the kernel shows no
-/// fault; a gateway without one must not differ in any run.
+/// Maximum number of runs of a history to find a fault. Where a heartbeat is late, the kernel gets the packets and a run shows
+/// no fault.
 const RUNS: usize = 4;
 
 /// Number of gateways that run at once.

@@ -171,8 +171,8 @@ impl Entry {
         (self.id, self.is_closed, self.reported) = (id, true, 0);
     }
 
-    /// The next duty, and the time of it; `None` while an update is not answered. Times by a timer of the kernel's are multiples of
-    /// [`TICK`], so that one wake-up does them for many connections.
+    /// Returns the next duty and its deadline; `None` while an update is not answered. Deadlines derived from the kernel's timer are
+    /// rounded down to a multiple of [`TICK`], so that one wake-up serves many connections.
     pub(super) fn due(&self) -> Option<(Nanos, Act)> {
         let at_tick = |at: Nanos| Nanos(at.0 - at.0 % TICK.0);
         Some(if self.unanswered.is_some() {
@@ -240,6 +240,5 @@ fn seconds_of(record: &Record) -> Option<u32> {
 const LOOSEN_BYTES: u64 = 1 << 30;
 /// Time after the end of the kernel's timer at which it is asked for the connection.
 const PROBE_AFTER: Nanos = Nanos::SECOND;
-/// Time between two ticks: there are ten wake-ups a second at most. The shortest timeout of the kernel's is a second, whose quarter
-/// is longer.
+/// Granularity of deadlines: at most ten wake-ups a second. A quarter of the shortest timeout, 1 s, is longer.
 const TICK: Nanos = Nanos::from_millis(100);
