@@ -7,8 +7,8 @@ use super::entry::{
 };
 use super::generation::{CHANGES, STAMP, consents, of_entry, same_hop, stamp, tell};
 use super::packet::{
-    ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_tcp,
-    longest, look_up, look_up_peer, read, sequence, track,
+    ACK, BELOW, Ends, FIN, IPV6, KEY, LINK_PARTS, OFFSET, RST, SYN, Version, count, end, found, is_of_key,
+    is_tcp, longest, look_up, look_up_peer, read, sequence, track,
 };
 use super::words::{BEAT, CARRIED_ENDS, ConnectionMaps, ENDED_WORD, LATE, NONCE, UP, at};
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
@@ -54,6 +54,9 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
         program.jump(Condition::Greater, R5, R4, odd);
     }
     rewrite(program, lose);
+    // The loads of the translation are complete.
+    program.order_loads(ORDER);
+    is_of_key(program, lose);
     send(program, maps, port);
 
     program.place(close);

@@ -7,7 +7,7 @@
 //!       48 link-layer destination and source (12)   60 flags (4)   64 key of the packet as it leaves (40)
 //!      104 checksum difference of the addresses (4)   108 of the ports (4)   112 longest frame (4)
 //!      116 last acknowledgement (4)   120 highest end of data (4)   124 window in bytes (4)
-//!      128 shift of the window (4)   132 slot of the client (2)   134 slot of the server (2)   136 slot of the next hop (4)
+//!      128 shift of the window (2)   130 check of the key (2)   132 slot of the client (2)   134 slot of the server (2)   136 slot of the next hop (4)
 //!      140 number of the connection (4)   144 generation of the next hop when it was noted (8)
 //!      152 slot of the pair of interfaces (4)   156 end of data that the other direction has room for (4)
 //! ```
@@ -46,6 +46,7 @@ pub(super) const LAST_ACK: i16 = 116;
 pub(super) const HIGHEST_END: i16 = 120;
 pub(super) const WINDOW: i16 = 124;
 pub(super) const WINDOW_SHIFT: i16 = 128;
+pub(super) const KEY_CHECK: i16 = 130;
 pub(super) const ENDS: [i16; 2] = [132, 134];
 pub(super) const HOP: i16 = 136;
 pub(super) const NUMBER: i16 = 140;
@@ -181,7 +182,8 @@ fn value(
     put(LEAVES, leaves);
     put(ADDRESS_DIFFERENCE, &difference(&key[..32], &leaves[..32]).to_ne_bytes());
     put(PORT_DIFFERENCE, &difference(&key[32..36], &leaves[32..36]).to_ne_bytes());
-    put(WINDOW_SHIFT, &u32::from(window_shift.min(14)).to_ne_bytes());
+    put(WINDOW_SHIFT, &u16::from(window_shift.min(14)).to_ne_bytes());
+    put(KEY_CHECK, &check(key).to_ne_bytes());
     for (at, slot) in ENDS.into_iter().zip(ends) {
         put(at, &slot.to_ne_bytes());
     }
@@ -189,6 +191,11 @@ fn value(
     let translated = if key == leaves { 0 } else { TRANSLATED };
     put(FLAGS, &(flags | translated).to_ne_bytes());
     value
+}
+
+/// Exclusive or of the 16-bit words of a key. An entry whose memory the kernel has reused for another key is told by it.
+fn check(key: &[u8; KEY_BYTES as usize]) -> u16 {
+    key.chunks_exact(2).fold(0, |check, pair| check ^ u16::from_ne_bytes([pair[0], pair[1]]))
 }
 
 /// One's complement difference of the sums of two byte strings, as `bpf_csum_diff` returns it (RFC 1624).

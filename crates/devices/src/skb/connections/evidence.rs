@@ -1,8 +1,8 @@
 //! The egress program: opens the entries of a connection when the kernel forwards its packets.
 
 use super::entry::{
-    CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, OPEN, OUTPUT, PAIR,
-    PORTS,
+    CONTRADICTED, ENDED, EVIDENCE, FLAGS, HOP, HOP_SEEN, INPUT, LEAVES, LINK, LONGEST, NUMBER, OPEN, OUTPUT,
+    PAIR, PORTS,
 };
 use super::generation::{hop, is_fresh, of_entry, pair, same_hop};
 use super::packet::{
@@ -36,6 +36,9 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     look_up_peer(&mut program, maps.entries, R0);
     found(&mut program, rest);
     program.copy(R9, R0);
+    program.load(Width::Word, R5, R9, NUMBER);
+    program.store(Width::Double, R10, CONNECTION, R5);
+    program.order_loads(ORDER);
     generations(&mut program, maps, rest);
     program.load(Width::Double, R0, R10, PEER_ENTRY);
     is_same_connection(&mut program, rest);
@@ -215,11 +218,12 @@ fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>) {
 
 /// Opens both directions if the reverse direction has evidence of the same generation.
 fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
+    let [entered, reused] = [(); 2].map(|()| program.label());
     program.load(Width::Double, R0, R10, PEER_ENTRY);
     count(program, maps.words, at(SEEN));
     program.load(Width::Double, R5, R0, EVIDENCE);
     if Check::ConnectionWays.is_made() {
-        program.jump(Condition::NotEqual, R5, R8, rest);
+        program.jump(Condition::NotEqual, R5, R8, entered);
     }
     for entry in [R9, R0] {
         program.copy(R5, R8);
@@ -227,9 +231,29 @@ fn open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
     }
     // Pairs with `contradict` on another CPU: either the contradiction is seen here, or that CPU closes the entries.
     program.load(Width::Double, R5, R9, CONTRADICTED);
-    program.jump(Condition::NotEqual, R5, R8, rest);
+    program.jump(Condition::NotEqual, R5, R8, entered);
+    close(program);
+    program.place(entered);
+    is_same_number(program, reused);
+    program.go(rest);
+
+    program.place(reused);
+    program.set(R5, 0);
+    for entry in [R9, R0] {
+        program.store(Width::Double, entry, EVIDENCE, R5);
+    }
     close(program);
     program.go(rest);
+}
+
+/// Jumps to `reused` if either entry is now that of another connection. The kernel reuses the memory of a removed entry at once, so
+/// the stores of this program may be in it.
+fn is_same_number(program: &mut Assembler, reused: Label) {
+    program.load(Width::Double, R4, R10, CONNECTION);
+    for entry in [R9, R0] {
+        program.load(Width::Word, R5, entry, NUMBER);
+        program.jump(Condition::NotEqual, R5, R4, reused);
+    }
 }
 
 /// Marks both directions as contradicted in this generation, and closes them.
@@ -257,3 +281,5 @@ const ON_STACK: i16 = PEER_ENTRY - 16;
 const HOP_SLOT: i16 = ON_STACK - 8;
 const HOP_WORD: i16 = HOP_SLOT - 8;
 const ORDER: i16 = HOP_WORD - 8;
+/// Stack offset of the connection's number.
+const CONNECTION: i16 = ORDER - 8;

@@ -2,7 +2,7 @@
 //! fragments.
 
 use super::entry::{
-    DESTINATION, ENDED, FLAGS, HIGHEST_END, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP, UDP_LITE,
+    DESTINATION, ENDED, FLAGS, HIGHEST_END, KEY_CHECK, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP, UDP_LITE,
     VERSION, WINDOW, WINDOW_SHIFT,
 };
 use super::words::ConnectionMaps;
@@ -223,7 +223,7 @@ pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     program.store(Width::Word, R9, LAST_ACK, R1);
     program.load(Width::Half, R1, R7, ETHERNET + 14);
     program.big_endian(R1, Width::Half);
-    program.load(Width::Word, R4, R9, WINDOW_SHIFT);
+    program.load(Width::Half, R4, R9, WINDOW_SHIFT);
     program.and(R4, 0x0f);
     program.shift_left_by(R1, R4);
     program.store(Width::Word, R9, WINDOW, R1);
@@ -241,6 +241,24 @@ fn jump_behind(program: &mut Assembler, number: Register, behind: Label) {
 pub(super) fn sequence(program: &mut Assembler, to: Register) {
     program.load(Width::Word, to, R7, ETHERNET + 4);
     program.big_endian(to, Width::Word);
+}
+
+/// Jumps to `other` unless the entry at R9 still is that of the key at [`KEY`]: the kernel reuses the memory of a removed entry at
+/// once, also for programs that have just looked it up. R4 and R5 change.
+pub(super) fn is_of_key(program: &mut Assembler, other: Label) {
+    program.load(Width::Double, R5, R10, KEY);
+    for part in [8, 16, 24, 32] {
+        program.load(Width::Double, R4, R10, KEY + part);
+        program.exclusive_or_register(R5, R4);
+    }
+    for bits in [32, 16] {
+        program.copy(R4, R5);
+        program.shift_right(R4, bits);
+        program.exclusive_or_register(R5, R4);
+    }
+    program.and(R5, 0xffff);
+    program.load(Width::Half, R4, R9, KEY_CHECK);
+    program.jump(Condition::NotEqual, R5, R4, other);
 }
 
 /// Marks the entry as ended. R5 changes.

@@ -1,5 +1,6 @@
 //! Both programs, run on frames as if the loopback interface had brought and sent them.
 
+use super::entry::{KEY_CHECK, NUMBER, VALUE_BYTES};
 use super::generation::STAMP;
 use super::{Connection, ConnectionTable, HEARTBEAT, Transport, Tuple, carry, evidence};
 use crate::bpf::assembler::{Assembler, IS_FOR_OTHERS, Register, Width};
@@ -7,7 +8,7 @@ use crate::bpf::sys::{ProgramKind, RunAs, load, test_run_as};
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::bpf::yielded::cases;
-use crate::skb::program::{NEXT, REDIRECT, ToTap};
+use crate::skb::program::{DROP, NEXT, REDIRECT, ToTap};
 use Register::{R0, R1, R5, R6};
 use polder_datapath::wire::Checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -622,4 +623,46 @@ fn segments_of_other_interfaces_are_not_noted() {
     assert!(bench.is_open(&connection));
     assert!(!bench.is_carried(&segment(0x11, 1030)), "the FIN behind what the kernel has forwarded");
     assert!(bench.table.state(&connection).iter().all(|direction| direction.has_ended));
+}
+
+/// Changes bytes of the entry of a tuple, as if its memory were reused for another connection.
+fn overwrite(bench: &Bench, tuple: Tuple, at: i16, with: &[u8]) {
+    let (key, mut value) = (tuple.key(), [0; VALUE_BYTES as usize]);
+    bench.table.entries.get(&key, &mut value).expect("an entry");
+    let at = usize::from(at.unsigned_abs());
+    value[at..at + with.len()].copy_from_slice(with);
+    bench.table.entries.set(&key, &value).expect("room");
+}
+
+/// The kernel may reuse an entry while the ingress program has it.
+#[test]
+fn a_packet_is_lost_whose_entry_is_reused() {
+    let Some(bench) = Bench::new() else { return };
+    for connection in [masqueraded(Transport::Udp), masqueraded6(Transport::Tcp)] {
+        bench.open(&connection);
+        let there = packet(connection.original, &[]);
+        assert!(bench.is_carried(&there));
+        let (_, other) = connection.entries()[1];
+        let check = usize::from(KEY_CHECK.unsigned_abs());
+        overwrite(&bench, connection.original, KEY_CHECK, &other[check..check + 2]);
+        assert!(bench.is_open(&connection));
+        let ran = test_run_as(bench.ingress.as_fd(), &there, &RunAs::default()).expect("root");
+        assert_eq!(ran.answer, DROP.cast_unsigned());
+    }
+}
+
+/// The kernel may reuse either entry while the egress program has both.
+#[test]
+fn an_entry_stays_closed_that_is_reused() {
+    let Some(bench) = Bench::new() else { return };
+    let connection = masqueraded(Transport::Udp);
+    for reused in [connection.original, connection.reply] {
+        bench.table.enter(&connection).expect("room");
+        overwrite(&bench, reused, NUMBER, &7_u32.to_ne_bytes());
+        for tuple in [connection.reply, connection.original] {
+            bench.forwarded(&packet(tuple.reversed(), &[]));
+            assert!(bench.table.state(&connection).iter().all(|way| !way.is_open && !way.has_evidence));
+        }
+        bench.open(&connection);
+    }
 }
