@@ -2,8 +2,8 @@
 //! fragments.
 
 use super::entry::{
-    DESTINATION, ENDED, FLAGS, HIGHEST_END, KEY_CHECK, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP, UDP_LITE,
-    VERSION, WINDOW, WINDOW_SHIFT,
+    DESTINATION, ENDED, FLAGS, HIGHEST_END, KEY_CHECK, LAST_ACK, LEAVES, LIMIT, PORTS, PROTOCOL, TCP, UDP,
+    UDP_LITE, VERSION, WINDOW, WINDOW_SHIFT,
 };
 use super::words::ConnectionMaps;
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
