@@ -1,16 +1,14 @@
 //! `polder-lab`: the measurements.
 
+mod usbip;
+
 use anyhow::{Context as _, ensure};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::env::CompleteEnv;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
-use polder_devices::lan78xx::descriptor::Chip;
-use polder_devices::lan78xx::model::{self, AddressSource, Timing};
-use polder_devices::usb::Speed;
 use polder_judges::e1000;
 use polder_judges::hosts;
 use polder_judges::lacking;
-use polder_judges::lan78xx::{Listen, Shown, Wire};
 use polder_judges::selftests;
 use polder_lab::publish;
 use polder_lab::report::{Report, compare, join, page, table};
@@ -39,7 +37,7 @@ enum Command {
     /// Measures a scenario, or all of them.
     Run(RunArguments),
     /// Exports a model of a USB device over USB/IP, until interrupted.
-    UsbipDevice(UsbipArguments),
+    UsbipDevice(usbip::Arguments),
     /// Answers UDP requests.
     #[command(hide = true)]
     Serve {
@@ -267,55 +265,6 @@ struct RunArguments {
     html: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-struct UsbipArguments {
-    /// Device model.
-    device: DeviceModel,
-    /// Address to listen on: an address and a port, or the absolute path of a socket to make.
-    #[arg(long, default_value = "127.0.0.1:3240")]
-    listen: Listen,
-    /// The device's name.
-    #[arg(long, default_value = "1-1")]
-    busid: String,
-    /// The bus that it is on.
-    #[arg(long, value_enum, default_value = "super")]
-    speed: BusSpeed,
-    /// Memory that holds its MAC address.
-    #[arg(long, value_enum, default_value = "eeprom")]
-    address: AddressMemory,
-    /// Its wire: a TAP of this name is made. Without it nothing is at the other end.
-    #[arg(long, value_name = "INTERFACE")]
-    tap: Option<String>,
-    /// The wire's largest network packet.
-    #[arg(long, default_value_t = 1500)]
-    mtu: u32,
-    /// Take the time that a real bus and a real wire take.
-    #[arg(long)]
-    paced: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DeviceModel {
-    Lan7800,
-    Lan7801,
-    Lan7850,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum BusSpeed {
-    High,
-    Super,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum AddressMemory {
-    Eeprom,
-    Otp,
-    OtpSecond,
-    Registers,
-    None,
-}
-
 fn main() -> ExitCode {
     CompleteEnv::with_factory(completed).complete();
     let arguments = Arguments::parse();
@@ -326,7 +275,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Run(arguments) => run(screen, &arguments),
-        Command::UsbipDevice(arguments) => usbip_device(screen, &arguments),
+        Command::UsbipDevice(arguments) => arguments.run(screen),
         Command::Serve { kind, address, directory, cost_us, every_second_us, speed, core, mac, over } => {
             let configuration = over.as_deref().map(std::fs::read_to_string).transpose();
             configuration.context("cannot read the configuration").and_then(|configuration| {
@@ -406,46 +355,6 @@ fn join_reports(
     }
     table::print(screen, &report);
     save(screen, &report, files)
-}
-
-fn usbip_device(screen: Screen, arguments: &UsbipArguments) -> anyhow::Result<()> {
-    let speed = match arguments.speed {
-        BusSpeed::High => Speed::High,
-        BusSpeed::Super => Speed::Super,
-    };
-    let options = model::Options {
-        chip: match arguments.device {
-            DeviceModel::Lan7800 => Chip::Lan7800,
-            DeviceModel::Lan7801 => Chip::Lan7801,
-            DeviceModel::Lan7850 => Chip::Lan7850,
-        },
-        speed,
-        address: match arguments.address {
-            AddressMemory::Eeprom => AddressSource::Eeprom,
-            AddressMemory::Otp => AddressSource::Otp,
-            AddressMemory::OtpSecond => AddressSource::OtpSecond,
-            AddressMemory::Registers => AddressSource::Registers,
-            AddressMemory::None => AddressSource::None,
-        },
-        timing: if arguments.paced { Timing::real(speed) } else { Timing::default() },
-        ..model::Options::default()
-    };
-    let wire = arguments
-        .tap
-        .as_ref()
-        .map_or(Wire::None, |name| Wire::Tap { name: name.clone(), mtu: arguments.mtu });
-    let (door, _socket) = arguments.listen.open()?;
-    let shown = Shown::start(options, wire, door, &arguments.busid)?;
-    screen.line(format!(
-        "  {} is shown as {} on {}; attach it with {}, end with Ctrl-C",
-        screen.bold(shown.bench().adapter.options().chip.name()),
-        arguments.busid,
-        arguments.listen,
-        arguments.listen.how_to_attach(&arguments.busid),
-    ));
-    loop {
-        interrupt::sleep(Duration::from_secs(3600))?;
-    }
 }
 
 /// The command line, with what completes its arguments: `source <(COMPLETE=bash polder-lab)`.

@@ -287,8 +287,9 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
     }
     let desk = Desk::new();
     let listen = |port: u16| desk.gateway.inside(|| TcpListener::bind(("127.0.0.1", port))).unwrap().unwrap();
-    let shown = desk.plug_in(Door::Tcp(listen(0)));
-    let number = shown.port();
+    // Not of the ephemeral range: a client that finds no listener there may connect to itself and keep the port.
+    let number = 3240;
+    let shown = desk.plug_in(Door::Tcp(listen(number)));
     let mut gateway = desk.start(&format!("127.0.0.1:{number}"), "");
     drop(shown);
     // A server that says nothing keeps the search waiting.
