@@ -60,22 +60,41 @@ impl Kind {
 }
 
 /// Request that makes the kernel resolve an unknown neighbour, or probe a stale one, like `ip neighbour
-/// replace ADDRESS dev INTERFACE use`.
-pub fn use_neighbour(index: u32, address: IpAddr) -> Vec<u8> {
+/// replace ADDRESS dev INTERFACE use`. With `is_new` it fails if there is an entry.
+///
+/// An entry that is permanent by then is so no more (`__neigh_update` clears `NUD_PERMANENT`): see
+/// [`keep_neighbour`].
+pub fn use_neighbour(index: u32, address: IpAddr, is_new: bool) -> Vec<u8> {
+    let how = if is_new { NLM_F_EXCL } else { NLM_F_REPLACE };
+    message(libc::RTM_NEWNEIGH, REQUEST | NLM_F_CREATE | how, 0, &neighbour(index, address, (0, NTF_USE)))
+}
+
+/// Request that makes a neighbour permanent, like `ip neighbour replace ADDRESS lladdr MAC dev INTERFACE`.
+pub fn keep_neighbour(index: u32, address: IpAddr, mac: [u8; 6]) -> Vec<u8> {
+    let mut body = neighbour(index, address, (NUD_PERMANENT, 0));
+    put(&mut body, libc::NDA_LLADDR, &mac);
+    message(libc::RTM_NEWNEIGH, REQUEST | NLM_F_CREATE | NLM_F_REPLACE, 0, &body)
+}
+
+/// Body of a request about a neighbour, with state and flags.
+fn neighbour(index: u32, address: IpAddr, (state, flags): (u16, u8)) -> Vec<u8> {
     let mut body = vec![0; 12];
     body[0] = if address.is_ipv6() { AF_INET6 } else { AF_INET };
     body[4..8].copy_from_slice(&index.to_ne_bytes());
-    body[10] = NTF_USE;
+    body[8..10].copy_from_slice(&state.to_ne_bytes());
+    body[10] = flags;
     match address {
         IpAddr::V4(address) => put(&mut body, libc::NDA_DST, &address.octets()),
         IpAddr::V6(address) => put(&mut body, libc::NDA_DST, &address.octets()),
     }
-    message(libc::RTM_NEWNEIGH, REQUEST | NLM_F_CREATE | NLM_F_REPLACE, 0, &body)
+    body
 }
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const RTM_GETNEXTHOP: u16 = 106;
 const NTF_USE: u8 = 0x01;
+const NUD_PERMANENT: u16 = 0x80;

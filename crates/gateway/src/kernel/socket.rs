@@ -2,8 +2,9 @@
 
 use super::follower::Follower;
 use super::hold::Hold;
+use super::message::Neighbour;
 use super::mirror::Mirror;
-use super::request::use_neighbour;
+use super::request::{keep_neighbour, use_neighbour};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,6 +30,8 @@ pub struct Follow {
     buffer_bytes: usize,
     datagram: Vec<u8>,
     follower: Follower,
+    /// Neighbours that the kernel was asked for since all notices were read.
+    asked: Vec<(u32, IpAddr)>,
 }
 
 impl Follow {
@@ -38,7 +41,8 @@ impl Follow {
     /// When the process cannot open such a socket.
     pub fn start(buffer_bytes: usize) -> Result<Self, Errno> {
         let socket = subscribe(buffer_bytes)?;
-        Ok(Self { socket, buffer_bytes, datagram: vec![0; DATAGRAM], follower: Follower::default() })
+        let (datagram, follower) = (vec![0; DATAGRAM], Follower::default());
+        Ok(Self { socket, buffer_bytes, datagram, follower, asked: Vec::new() })
     }
 
     /// Copy of the kernel's tables.
@@ -89,7 +93,20 @@ impl Follow {
         self.ask(now)?;
         let more = self.read(now);
         self.follower.release(now);
+        if matches!(more, Ok(false)) {
+            self.keep_permanent();
+        }
         more
+    }
+
+    /// Makes those neighbours permanent again that somebody made permanent while the kernel was asked for them.
+    fn keep_permanent(&mut self) {
+        for (index, address) in std::mem::take(&mut self.asked) {
+            let known = self.mirror().neighbour(index, address).filter(Neighbour::is_permanent);
+            if let Some(mac) = known.and_then(|known| known.mac) {
+                self.send_about(address, &keep_neighbour(index, address, mac));
+            }
+        }
     }
 
     fn read(&mut self, now: Nanos) -> Result<bool, Errno> {
@@ -131,9 +148,18 @@ impl Follow {
         }
     }
 
-    /// Makes the kernel resolve or probe a neighbour.
-    pub fn resolve(&self, index: u32, address: IpAddr) {
-        if let Err(error) = send(&self.socket, &use_neighbour(index, address), SendFlags::DONTWAIT) {
+    /// Makes the kernel resolve or probe a neighbour, unless that is permanent.
+    pub fn resolve(&mut self, index: u32, address: IpAddr) {
+        let known = self.mirror().neighbour(index, address);
+        if known.is_some_and(|known| known.is_permanent()) {
+            return;
+        }
+        self.asked.push((index, address));
+        self.send_about(address, &use_neighbour(index, address, known.is_none()));
+    }
+
+    fn send_about(&self, address: IpAddr, request: &[u8]) {
+        if let Err(error) = send(&self.socket, request, SendFlags::DONTWAIT) {
             tracing::debug!(%address, %error, "cannot ask the kernel for a neighbour");
         }
     }

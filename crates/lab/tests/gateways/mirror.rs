@@ -114,6 +114,57 @@ fn what_was_followed_is_what_is_there() {
         .unwrap();
 }
 
+/// A request for a neighbour overtakes the notice that the neighbour is permanent now. The kernel takes that from it.
+#[test]
+fn permanent_neighbours_stay_permanent() {
+    if !root_or_skip("permanent_neighbours_stay_permanent") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let gateway = with_links(&mut topology);
+    let begun = clock::now();
+    gateway
+        .inside(|| {
+            let index = {
+                let mut follow = Follow::start(1 << 20).unwrap();
+                settle(&mut follow, begun);
+                follow.mirror().links().find(|link| link.name == "va").unwrap().index
+            };
+            for (address, lladdr) in [("10.84.1.9", "02:00:00:00:00:09"), ("fd84:1::9", "02:00:00:00:00:0a")]
+            {
+                let is_permanent = || {
+                    let shown = gateway.ip(&["neigh", "show", address, "dev", "va"]).unwrap();
+                    shown.contains("PERMANENT") && shown.contains(lladdr)
+                };
+                for before in [None, Some("stale"), Some("failed")] {
+                    let mut follow = Follow::start(1 << 20).unwrap();
+                    let _ = gateway.ip(&["neigh", "del", address, "dev", "va"]);
+                    if let Some(state) = before {
+                        let of = ["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", state];
+                        gateway.ip(&of).unwrap();
+                    }
+                    settle(&mut follow, begun);
+                    let permanent =
+                        ["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", "permanent"];
+                    gateway.ip(&permanent).unwrap();
+                    follow.resolve(index, address.parse().unwrap());
+                    assert_eq!(
+                        is_permanent(),
+                        before.is_none(),
+                        "{address} {before:?}: what the kernel does"
+                    );
+                    settle(&mut follow, begun);
+                    assert!(is_permanent(), "{address} {before:?}");
+                    // Known as permanent it is not asked for.
+                    settle(&mut follow, begun);
+                    follow.resolve(index, address.parse().unwrap());
+                    assert!(is_permanent(), "{address} {before:?}");
+                }
+            }
+        })
+        .unwrap();
+}
+
 /// Socket buffer that is too small for the notices of a burst.
 #[test]
 fn what_was_missed_is_asked_for_again() {

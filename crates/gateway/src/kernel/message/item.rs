@@ -166,6 +166,11 @@ impl Neighbour {
         self.state & NUD_STALE != 0
     }
 
+    /// True if an administrator or a daemon has made the entry permanent.
+    pub fn is_permanent(&self) -> bool {
+        self.state & NUD_PERMANENT != 0
+    }
+
     /// True if resolution has failed.
     pub fn failed(&self) -> bool {
         self.state & NUD_FAILED != 0
@@ -181,7 +186,7 @@ impl Neighbour {
             0x10 => "probe",
             NUD_FAILED => "failed",
             0x40 => "no-arp",
-            0x80 => "permanent",
+            NUD_PERMANENT => "permanent",
             _ => "none",
         }
     }
@@ -207,5 +212,6 @@ pub enum Item {
 /// linux/neighbour.h.
 const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
+const NUD_PERMANENT: u16 = 0x80;
 /// States that permit sending: reachable, stale, delay, probe, no-ARP, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

@@ -386,7 +386,7 @@ impl Routing {
             let Some(found) = self.attached.iter().find(|attached| attached.interface.id == interface) else {
                 continue;
             };
-            match (&self.kernel, found.interface.owner) {
+            match (&mut self.kernel, found.interface.owner) {
                 (Some(kernel), polder_datapath::route::Owner::Kernel { .. }) => {
                     kernel.resolve(found.index, address)
                 }

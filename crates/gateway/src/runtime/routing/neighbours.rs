@@ -114,7 +114,7 @@ impl Routing {
     /// use of them. Returns true if a gateway is unresolved.
     pub(in crate::runtime) fn ask_neighbours(&mut self, now: Nanos) -> bool {
         self.neighbours.expire(&mut self.router, now);
-        let Some(kernel) = &self.kernel else { return false };
+        let Some(kernel) = &mut self.kernel else { return false };
         let mut missing = Vec::new();
         for (interface, address) in self.registry.gateways() {
             let found = self.attached.iter().find(|attached| attached.interface.id == interface);
@@ -133,8 +133,8 @@ impl Routing {
                 let entry = kernel.mirror().neighbour(index, address);
                 entry.is_some_and(|entry| entry.is_stale())
             };
-            let stale = self.known.told.keys().filter(is_stale).take(MOST);
-            stale.for_each(|&(index, address)| kernel.resolve(index, address));
+            let stale = self.known.told.keys().filter(is_stale).take(MOST).copied().collect::<Vec<_>>();
+            stale.into_iter().for_each(|(index, address)| kernel.resolve(index, address));
         }
         !missing.is_empty()
     }
