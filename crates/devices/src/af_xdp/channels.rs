@@ -4,6 +4,7 @@ use super::error::OpenError;
 use super::ethtool::{Channels, Ethtool};
 use super::link::{self, LinkInfo, Which};
 use super::options::Options;
+use crate::netlink::link::LinkLayer;
 use polder_buffers::RegionOptions;
 
 /// Finds the interface, and checks the options.
@@ -19,6 +20,7 @@ pub(super) fn find(options: &Options, memory: RegionOptions) -> Result<LinkInfo,
     let interface = &options.interface;
     match link::query(Which::Name(interface)) {
         Ok(link) if link.mac == [0; 6] => Err(OpenError::NotEthernet(interface.clone())),
+        Ok(link) if link.layer == LinkLayer::Packets => Err(OpenError::WithoutHeader(interface.clone())),
         Ok(link) => Ok(link),
         Err(_) => Err(OpenError::NoInterface(interface.clone())),
     }

@@ -9,8 +9,23 @@ pub enum OpenError {
     #[error("there is no interface {0} in this network namespace: `ip link` lists those that there are")]
     NoInterface(String),
     /// The interface is not an Ethernet interface.
-    #[error("{0} has no Ethernet address: a port needs an Ethernet interface")]
+    #[error(
+        "{0} has no Ethernet address: a port needs an Ethernet interface, or one of IP packets such as WireGuard, TUN, \
+         PPP or IPIP in mode \"skb\""
+    )]
     NotEthernet(String),
+    /// The packets of a bridge's port have no Ethernet header.
+    #[error(
+        "{0} carries IP packets without an Ethernet header: it can be a router's port or an underlay, and no port of \
+         a bridge; set role = \"router\" or role = \"underlay\""
+    )]
+    NotBridged(String),
+    /// The packets of the interface have no Ethernet header, which this mode needs.
+    #[error(
+        "{0} carries IP packets without an Ethernet header, and only mode \"skb\" takes these: set mode = \"skb\" or \
+         mode = \"auto\""
+    )]
+    WithoutHeader(String),
     /// The kernel does not accept the ring size.
     #[error("rings of {0} entries: the size has to be a power of two from 64 to 32768")]
     RingSize(u32),

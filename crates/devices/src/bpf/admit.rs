@@ -72,7 +72,7 @@ fn beyond_limit(program: &mut Assembler, hook: &impl Hook, admitted: Label, full
         return program.go(full);
     }
     hook.headers(program);
-    control(program, is_control, full);
+    control(program, hook, (is_control, full));
     program.place(is_control);
     program.jump_value(Condition::SignedGreater, R8, window_bytes.cast_signed(), dropped);
     program.load(Width::Double, R1, R7, USED_AT);

@@ -116,6 +116,8 @@ pub(crate) enum Helper {
     PullData = 39,
     /// `bpf_set_hash_invalid(context)`; not at the XDP hook.
     HashInvalid = 41,
+    /// `bpf_skb_change_head(context, bytes, flags)`: makes room before the packet; not at the XDP hook.
+    ChangeHead = 43,
     /// `bpf_xdp_adjust_head(context, bytes)`; at the XDP hook only.
     AdjustHead = 44,
     /// `bpf_set_hash(context, hash)`: marked as a hash of addresses and ports; not at the XDP hook.

@@ -16,7 +16,9 @@ pub struct Link {
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
-    /// MAC address; zeros if it has none.
+    /// Header of its packets.
+    pub layer: LinkLayer,
+    /// MAC address: [`NEAR_STATION`] for [`LinkLayer::Packets`]; zeros if it has none.
     pub mac: [u8; 6],
     /// MTU in bytes.
     pub mtu: u32,
@@ -46,6 +48,35 @@ pub struct Link {
     pub transmit_dropped: u64,
 }
 
+/// Link-layer header of an interface's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// Ethernet, or another header.
+    #[default]
+    Ethernet,
+    /// No header: IPv4 and IPv6 packets of a point-to-point link (WireGuard, TUN, PPP, raw IP, IPIP).
+    Packets,
+}
+
+impl LinkLayer {
+    /// Returns the layer of a hardware type (`ARPHRD_*` of linux/if_arp.h).
+    ///
+    /// SIT and GRE interfaces are not included: their MAC header is the outer IP header, which programs at the
+    /// ingress would read.
+    fn of(hardware: u16) -> Self {
+        if WITHOUT_HEADER.contains(&hardware) { Self::Packets } else { Self::Ethernet }
+    }
+}
+
+/// `ARPHRD_PPP`, `ARPHRD_RAWIP`, `ARPHRD_TUNNEL`, `ARPHRD_TUNNEL6`, `ARPHRD_NONE`.
+const WITHOUT_HEADER: [u16; 5] = [512, 519, 768, 769, 0xfffe];
+
+/// MAC addresses in the internal Ethernet headers of packets of [`LinkLayer::Packets`]: this host's, and that of
+/// the other end.
+pub const NEAR_STATION: [u8; 6] = [0x02, 0x70, 0x6f, 0x6c, 0x00, 0x01];
+/// See [`NEAR_STATION`].
+pub const FAR_STATION: [u8; 6] = [0x02, 0x70, 0x6f, 0x6c, 0x00, 0x02];
+
 /// The XDP programs of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpState {
@@ -72,7 +103,11 @@ impl Link {
             carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
             ..Self::default()
         };
+        link.layer = number16(body.get(2..)?).map(LinkLayer::of)?;
         attributes(body.get(HEADER..)?).for_each(|(kind, value)| link.read(kind, value));
+        if link.layer == LinkLayer::Packets {
+            link.mac = NEAR_STATION;
+        }
         Some(link)
     }
 
@@ -207,6 +242,25 @@ mod tests {
     fn a_bridge_says_what_it_calls() {
         assert_eq!(of_kind("bridge", &[(36, &[1]), (37, &[0])], &[]).calls, [true, false]);
         assert_eq!(of_kind("bond", &[(36, &[1]), (37, &[1])], &[]).calls, [false, false]);
+    }
+
+    #[test]
+    fn a_link_without_ethernet_has_an_address_all_the_same() {
+        let of = |hardware: u16| {
+            let mut body = vec![0; HEADER];
+            body[2..4].copy_from_slice(&hardware.to_ne_bytes());
+            put(&mut body, libc::IFLA_ADDRESS, &[10, 0, 0, 1]);
+            let link = Link::parse(&body).expect("a whole message");
+            (link.layer, link.mac)
+        };
+        // PPP, raw IP, IPIP, IP6TNL, TUN and WireGuard.
+        for hardware in [512, 519, 768, 769, 0xfffe] {
+            assert_eq!(of(hardware), (LinkLayer::Packets, NEAR_STATION), "{hardware}");
+        }
+        // Ethernet, loopback, SIT, GRE over IPv4 and IPv6.
+        for hardware in [1, 772, 776, 778, 823] {
+            assert_eq!(of(hardware), (LinkLayer::Ethernet, [0; 6]), "{hardware}");
+        }
     }
 
     #[test]

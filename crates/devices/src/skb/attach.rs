@@ -194,7 +194,8 @@ pub(super) fn to_egress(
     if hook == Hook::Clsact {
         return Err(no_tcx(link, Errno::OPNOTSUPP));
     }
-    let program = load(link, ProgramKind::Tcx, "polder_evidence", &connections::evidence(table.maps()))?;
+    let program =
+        load(link, ProgramKind::Tcx, "polder_evidence", &connections::evidence(table.maps(), link.layer))?;
     let linked = sys::link_tcx(program.as_fd(), link.index, Side::Egress);
     Ok(linked.map_err(|errno| step(link, "attach a TCX program to the egress", errno))?)
 }

@@ -1,8 +1,9 @@
 //! The TCX hook of programs that carry flows.
 
+use super::layer;
 use super::program::{
-    DATA, DATA_END, DROP, GSO_SEGMENTS, HEADERS, LENGTH, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG,
-    headers, redirect,
+    DATA, DATA_END, DROP, GSO_SEGMENTS, HEADERS, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers,
+    redirect,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};
@@ -12,6 +13,7 @@ use crate::bpf::flows::entry::{
 };
 use crate::bpf::flows::hook::Hook;
 use crate::bpf::window::{CHARGE, QUEUE_SHIFT};
+use crate::netlink::link::LinkLayer;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 impl Hook for ToTap<'_> {
@@ -29,16 +31,37 @@ impl Hook for ToTap<'_> {
     fn frame(&self, program: &mut Assembler) {
         program.load(Width::Word, R2, R6, DATA);
         program.load(Width::Word, R3, R6, DATA_END);
+        layer::to_frame(program, self.layer);
     }
 
     fn headers(&self, program: &mut Assembler) {
         headers(program, HEADERS);
+        layer::to_frame(program, self.layer);
+    }
+
+    fn has_ethernet(&self) -> bool {
+        self.layer == LinkLayer::Ethernet
+    }
+
+    fn ether_type(&self, program: &mut Assembler, frame: Register, to: Register) {
+        layer::ether_type(program, self.layer, (frame, to));
+    }
+
+    fn station(&self, program: &mut Assembler, [first, last]: [Register; 2]) {
+        layer::destination(program, self.layer, (R7, [first, last]));
+    }
+
+    fn add_ethernet(&self, program: &mut Assembler, lose: Label) {
+        layer::add_ethernet(program, self.layer, lose);
     }
 
     /// The kernel has moved the frame's first tag into metadata.
     fn tag(&self, program: &mut Assembler, priority: Label, rest: Label) {
         let [tagged, typed] = [(); 2].map(|()| program.label());
         program.copy(R7, R2);
+        if !self.has_ethernet() {
+            return program.set(R8, 0);
+        }
         self.has_tag(program);
         program.jump_value(Condition::NotEqual, R5, 0, tagged);
         program.set(R8, 0);
@@ -76,7 +99,7 @@ impl Hook for ToTap<'_> {
     }
 
     fn length(&self, program: &mut Assembler, to: Register) {
-        program.load(Width::Word, to, R6, LENGTH);
+        layer::length(program, self.layer, to);
     }
 
     fn segment(&self, program: &mut Assembler, to: Register) {
@@ -182,7 +205,7 @@ impl Hook for ToTap<'_> {
     }
 
     fn charge(&self, program: &mut Assembler, to: Register) {
-        program.load(Width::Word, to, R6, LENGTH);
+        layer::length(program, self.layer, to);
         program.add(to, i32::from(CHARGE));
     }
 
@@ -200,8 +223,15 @@ impl Hook for ToTap<'_> {
         program.place(counted);
     }
 
+    /// A packet without a header that cannot be given one is lost as an overrun.
     fn up(&self, program: &mut Assembler) {
+        let lose = program.label();
+        self.add_ethernet(program, lose);
         redirect(program, self.tap);
+        program.place(lose);
+        if !self.has_ethernet() {
+            self.lose(program);
+        }
     }
 
     fn discard(&self, program: &mut Assembler) {

@@ -18,6 +18,7 @@ use crate::bpf::sys::{ProgramKind, Side};
 use crate::bpf::taken::{Taken, TakenMaps};
 use crate::bpf::window::Windows;
 use crate::bpf::{Families, FlowTable, YieldCause};
+use crate::netlink::link::LinkLayer;
 use crate::tap::{self, Offloads, Tap};
 use crate::{Interface, Queue};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -62,9 +63,12 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
         (attached, loading.join().unwrap_or_else(|panicked| std::panic::resume_unwind(panicked)))
     });
     let (tap_programs, (program, flows)) = (tap_programs?, loaded?);
+    let examined = examined(&link, &target, taken.taken())?;
     settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
     // 4. The program is attached; packets arrive from here on.
-    let pieces = Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given: None };
+    let programs = (program, examined);
+    let pieces =
+        Pieces { link, hook, notes, windows, tap, tap_programs, taken, programs, flows, given: None };
     let mut opened = finish(options, pieces)?;
     opened.port.begin()?;
     Ok(opened)
@@ -91,7 +95,8 @@ pub fn adopt(options: &Options, region: &Region, parts: Parts) -> Result<Opened,
     decide(options, &taken);
     let target = target(&link, options, &tap, &windows);
     let (program, flows) = load(&link, &target, (taken.taken(), flows), &mut notes)?;
-    finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, program, flows, given })
+    let programs = (program, examined(&link, &target, taken.taken())?);
+    finish(options, Pieces { link, hook, notes, windows, tap, tap_programs, taken, programs, flows, given })
 }
 
 /// Pieces of a port, before its program is attached.
@@ -103,7 +108,8 @@ struct Pieces {
     tap: Tap,
     tap_programs: [OwnedFd; 2],
     taken: TakenMaps,
-    program: OwnedFd,
+    /// The interface's program, and the one for test runs, if it is another.
+    programs: (OwnedFd, Option<OwnedFd>),
     flows: Option<Arc<FlowTable>>,
     /// The link of the predecessor process.
     given: Option<OwnedFd>,
@@ -111,7 +117,8 @@ struct Pieces {
 
 /// Makes a port of its pieces: attaches its program unless the predecessor has `given` its link.
 fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
-    let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken, program, flows, given } = pieces;
+    let Pieces { link, hook, mut notes, windows, tap, tap_programs, taken, programs, flows, given } = pieces;
+    let (program, examined) = programs;
     let index = tap.interface.index;
     // Earlier losses of the TAP were counted by the predecessor.
     let lost_before = if given.is_some() { settings::state(index).map_or(0, |tap| tap.dropped) } else { 0 };
@@ -139,6 +146,7 @@ fn finish(options: &Options, pieces: Pieces) -> Result<Opened, OpenError> {
         taken,
         flows,
         program,
+        examined,
         tap: index,
         tap_files: tap.files,
         windows,
@@ -168,6 +176,7 @@ fn decide(options: &Options, taken: &TakenMaps) {
 fn target<'a>(link: &LinkInfo, options: &'a Options, tap: &Tap, windows: &'a Windows) -> ToTap<'a> {
     ToTap {
         interface: link.index,
+        layer: link.layer,
         tap: tap.interface.index,
         queues: u16::try_from(tap.queues.len()).unwrap_or(1),
         windows: windows.as_fd(),
@@ -194,6 +203,9 @@ pub(super) fn find(options: &Options) -> Result<LinkInfo, OpenError> {
     let interface = &options.interface;
     match link::query(Which::Name(interface)) {
         Ok(link) if link.mac == [0; 6] => Err(af_xdp::OpenError::NotEthernet(interface.clone()).into()),
+        Ok(link) if link.layer == LinkLayer::Packets && options.take == Take::Whole => {
+            Err(af_xdp::OpenError::NotBridged(interface.clone()).into())
+        }
         Ok(link) => Ok(link),
         Err(_) => Err(af_xdp::OpenError::NoInterface(interface.clone()).into()),
     }
@@ -270,6 +282,20 @@ fn load(
         }
         loaded => Ok((loaded?, flows)),
     }
+}
+
+/// Loads the program for test runs, whose packets have an Ethernet header; `None` if the interface's own program is for
+/// such packets.
+fn examined(
+    link: &LinkInfo,
+    target: &ToTap<'_>,
+    taken: Taken<'_>,
+) -> Result<Option<OwnedFd>, af_xdp::OpenError> {
+    if link.layer == LinkLayer::Ethernet {
+        return Ok(None);
+    }
+    let program = taken.program(&ToTap { layer: LinkLayer::Ethernet, ..*target }, None::<(&ToTap<'_>, _)>);
+    attach::load(link, ProgramKind::Tcx, taken.name(), &program).map(Some)
 }
 
 /// Returns the table of flows that the program carries. A program that outlives this process carries none.

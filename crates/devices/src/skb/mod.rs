@@ -26,6 +26,7 @@
 mod options;
 
 mod hook;
+mod layer;
 mod program;
 
 pub mod connections;

@@ -13,6 +13,7 @@ use crate::bpf::sys;
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
+use crate::netlink::link::{FAR_STATION, LinkLayer};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use polder_datapath::capture::{Program, Where};
 use polder_datapath::counters::QueueCounters;
@@ -49,8 +50,10 @@ pub struct Port {
     pub(super) xdp: AtomicU32,
     pub(super) taken: TakenMaps,
     pub(super) flows: Option<Arc<FlowTable>>,
-    /// The interface's program, for test runs on frames.
+    /// The interface's program.
     pub(super) program: OwnedFd,
+    /// The program for test runs, if the interface's packets have no Ethernet header.
+    pub(super) examined: Option<OwnedFd>,
     /// The TAP's interface index.
     pub(super) tap: u32,
     /// Counter of packets that the TAP has lost.
@@ -86,6 +89,12 @@ impl Port {
     /// Errors of the kernel; `NODEV` for a port that does not route.
     pub fn set_router(&self, ingresses: &[Ingress], lands: &[LocalPrefixes]) -> Result<(), Errno> {
         self.taken.set_router(ingresses, lands)
+    }
+
+    /// Returns the MAC address of the other end in the headers of packets that arrive without one; `None` for an
+    /// Ethernet interface.
+    pub fn far_station(&self) -> Option<[u8; 6]> {
+        (self.link.layer == LinkLayer::Packets).then_some(FAR_STATION)
     }
 
     /// Returns the number of packets that the program recognised as punted, here or by an earlier instance.
@@ -194,7 +203,7 @@ impl Port {
         if self.flows.as_ref().is_some_and(|flows| flows.carries(frame)) {
             return Ok(XdpVerdict::Carried);
         }
-        Ok(match sys::test_run(self.program.as_fd(), shown)? {
+        Ok(match sys::test_run(self.examined.as_ref().unwrap_or(&self.program).as_fd(), shown)? {
             REDIRECT => XdpVerdict::Taken,
             answer if answer == DROP.cast_unsigned() => XdpVerdict::Dropped,
             _ => XdpVerdict::Kernel,

@@ -9,6 +9,7 @@ use crate::af_xdp::preflight::{capabilities, has_native_xdp, pins, state};
 use crate::af_xdp::report::finding;
 use crate::af_xdp::{Level, Report, netdev};
 use crate::bpf::sys::{self, Side};
+use crate::netlink::link::LinkLayer;
 use crate::tap;
 use rustix::io::Errno;
 
@@ -31,6 +32,7 @@ pub fn advice(interface: &str) -> Advice {
         is_virtual: !link.kind.is_empty(),
         is_wireless: std::fs::metadata(format!("/sys/class/net/{interface}/phy80211")).is_ok(),
         has_native_xdp: has_native_xdp(&link, &driver),
+        has_packets: link.layer == LinkLayer::Packets,
     };
     choose(seen, || obstacle(&link))
 }
@@ -44,10 +46,14 @@ struct Seen {
     is_wireless: bool,
     /// True if the driver has native XDP that AF_XDP would use.
     has_native_xdp: bool,
+    /// True if its packets have no Ethernet header.
+    has_packets: bool,
 }
 
 fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
-    let why = if seen.has_local_senders {
+    let why = if seen.has_packets {
+        "its packets have no Ethernet header"
+    } else if seen.has_local_senders {
         "its senders may be on this machine"
     } else if seen.is_wireless {
         "it is wireless"
@@ -131,6 +137,7 @@ mod tests {
     fn the_mode_follows_from_senders_and_driver() {
         let nic = Seen { has_native_xdp: true, ..Seen::default() };
         let kept = [
+            Seen { has_packets: true, ..nic },
             Seen { has_local_senders: true, ..nic },
             Seen { is_virtual: true, ..nic },
             Seen { is_wireless: true, ..nic },

@@ -10,10 +10,12 @@
 //! | [`queue_of_flow`] | the TAP's choice of a queue | returns the flow's hash |
 
 use super::connections::{self, ConnectionMaps};
+use super::layer;
 use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, Target, need, network_order, untag_bytes};
 use crate::bpf::flows::hook::Hook as _;
+use crate::netlink::link::LinkLayer;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use std::os::fd::BorrowedFd;
 
@@ -22,6 +24,8 @@ use std::os::fd::BorrowedFd;
 pub(super) struct ToTap<'a> {
     /// The interface index.
     pub(super) interface: u32,
+    /// Header of its packets.
+    pub(super) layer: LinkLayer,
     /// The TAP's interface index.
     pub(super) tap: u32,
     /// Number of its queues.
@@ -92,10 +96,9 @@ impl ToTap<'_> {
         program.jump_value(Condition::Greater, R5, 1, several);
         program.go(counted);
         program.place(several);
-        program.load(Width::Word, R2, R6, DATA);
-        program.load(Width::Word, R3, R6, DATA_END);
+        self.frame(program);
         need(program, ETHERNET + IPV4, counted);
-        program.load(Width::Half, R4, R2, 12);
+        self.ether_type(program, R2, R4);
         program.jump_value(Condition::Equal, R4, network_order(0x86dd), ipv6);
         program.jump_value(Condition::NotEqual, R4, network_order(0x0800), counted);
         program.load(Width::Byte, R4, R2, ETHERNET + 9);
@@ -120,7 +123,11 @@ impl Target for ToTap<'_> {
     }
 
     fn open(&self, program: &mut Assembler) {
-        headers(program, HEADERS);
+        self.headers(program);
+    }
+
+    fn destination(&self, program: &mut Assembler, [first, last]: [Register; 2]) {
+        layer::destination(program, self.layer, (R2, [first, last]));
     }
 
     /// The kernel has read the Ethernet header in place.
@@ -130,6 +137,10 @@ impl Target for ToTap<'_> {
 
     /// The kernel has moved the frame's first tag into metadata; in a test run the tag is still in the frame.
     fn untag(&self, program: &mut Assembler, pass: Label) {
+        if !self.has_ethernet() {
+            program.set(R8, 0);
+            return self.ether_type(program, R2, R9);
+        }
         let [beside, known] = [(); 2].map(|()| program.label());
         program.load(Width::Word, R5, R6, VLAN_PRESENT);
         program.jump_value(Condition::NotEqual, R5, 0, beside);
@@ -238,6 +249,7 @@ mod tests {
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {
             interface: 1,
+            layer: LinkLayer::Ethernet,
             tap: 1,
             queues: 1,
             windows: windows.as_fd(),
@@ -259,6 +271,7 @@ mod tests {
         let flows = FlowTable::new(1, 1, taken.taken().frames()).expect("maps can be made");
         let target = ToTap {
             interface: 1,
+            layer: LinkLayer::Ethernet,
             tap: 1,
             queues: 1,
             windows: windows.as_fd(),
@@ -333,6 +346,7 @@ mod tests {
             let flows = FlowTable::new(1, 1, maps.taken().frames()).expect("maps can be made");
             let target = ToTap {
                 interface: 1,
+                layer: LinkLayer::Ethernet,
                 tap: 1,
                 queues: 1,
                 windows: windows.as_fd(),
@@ -360,6 +374,7 @@ mod tests {
                 [usize::from(queues) - 1];
             let target = ToTap {
                 interface: 3,
+                layer: LinkLayer::Ethernet,
                 tap: 7,
                 queues,
                 windows: fd,

@@ -7,6 +7,7 @@ use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::{COMPLETED_AT, NUMBER_AT, Windows};
 use crate::bpf::yielded::cases::{self, Fate};
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes};
+use crate::netlink::link::LinkLayer;
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
 use polder_datapath::fast_path::{FastPath as _, FlowKey, Forwarding, LinkAddresses, TagChange, Validity};
@@ -40,6 +41,7 @@ impl Bench {
         // The kernel runs programs on frames as if the loopback interface had brought them, and redirects none.
         let target = ToTap {
             interface: 1,
+            layer: LinkLayer::Ethernet,
             tap: 1,
             queues: 1,
             windows: windows.as_fd(),

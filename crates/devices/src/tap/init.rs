@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Device file of TUN/TAP.
-const DEVICE: &str = "/dev/net/tun";
+pub(super) const DEVICE: &str = "/dev/net/tun";
 /// Bytes of a frame beyond the MTU: the Ethernet header and one VLAN tag.
 const OVERHEAD: usize = 14 + 4;
 /// Length of the longest super-packet: an IP packet of 64 KiB.

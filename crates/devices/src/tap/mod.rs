@@ -19,8 +19,12 @@ mod header;
 mod init;
 mod rx;
 mod sys;
+#[cfg(feature = "models")]
+mod tun;
 mod tx;
 
 pub use init::{Offloads, Options, Tap, TapError, adopt, mac, mtu, open, unavailable};
 pub use rx::TapRx;
+#[cfg(feature = "models")]
+pub use tun::tun;
 pub use tx::TapTx;

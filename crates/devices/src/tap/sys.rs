@@ -34,7 +34,17 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 /// Attaches the file to the TAP `name`, which is created if it does not exist; returns its full name.
 pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<String> {
     let queues = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
+    set_interface(file, name, libc::IFF_TAP | queues)
+}
+
+/// Attaches the file to the TUN interface `name`, whose packets have no Ethernet header.
+#[cfg(feature = "models")]
+pub(super) fn attach_tun(file: impl AsFd, name: &str) -> Result<String> {
+    set_interface(file, name, libc::IFF_TUN)
+}
+
+fn set_interface(file: impl AsFd, name: &str, flags: libc::c_int) -> Result<String> {
+    let flags = flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let flags = u16::try_from(flags).map_err(|_| Errno::INVAL)?;
     let mut request = Request::new(name, &flags.to_ne_bytes())?;
     call(file, libc::TUNSETIFF, &mut request)?;

@@ -14,13 +14,18 @@
 
 use super::{ETHERNET, IPV4, IPV6, PROTOCOL_UDP, TAG, UDP_DESTINATION, need, network_order};
 use crate::bpf::assembler::{Assembler, Condition, Label, Register, Width};
+use crate::bpf::flows::hook::Hook;
 use Register::{R0, R2, R5};
 
 /// Jumps to `control` for a packet of a control protocol, else to `bulk`. The frame starts at R2 and ends at
 /// R3; R0, R2, R4 and R5 change.
-pub(crate) fn control(program: &mut Assembler, control: Label, bulk: Label) {
+pub(crate) fn control(program: &mut Assembler, hook: &impl Hook, (control, bulk): (Label, Label)) {
     let [ipv4, transport] = [(); 2].map(|()| program.label());
-    link_layer(program, control, bulk);
+    if hook.has_ethernet() {
+        link_layer(program, control, bulk);
+    } else {
+        hook.ether_type(program, R2, R5);
+    }
     program.jump_value(Condition::Equal, R5, network_order(0x0800), ipv4);
     program.jump_value(Condition::NotEqual, R5, network_order(0x86dd), bulk);
     in_ipv6(program, (control, bulk), transport);

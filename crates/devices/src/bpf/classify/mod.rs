@@ -36,6 +36,13 @@ pub(crate) trait Target {
         self.open(program);
     }
 
+    /// Puts the first four bytes of the destination address of the frame at R2 into `first`, and its last two
+    /// bytes into `last`.
+    fn destination(&self, program: &mut Assembler, [first, last]: [Register; 2]) {
+        program.load(Width::Word, first, R2, 0);
+        program.load(Width::Half, last, R2, 4);
+    }
+
     /// Puts the VLAN of the frame's tag into R8 (network byte order, 0 for none) and the EtherType behind it
     /// into R9; moves R2 so that the network header is [`ETHERNET`] bytes after it; R0 is kept. Jumps to
     /// `pass` for truncated frames and for frames with a service tag.

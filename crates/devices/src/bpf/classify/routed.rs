@@ -75,8 +75,7 @@ pub(crate) fn route(program: &mut Assembler, target: &impl Target, maps: RouterM
 fn enter(program: &mut Assembler, target: &impl Target, pass: Label) {
     target.open(program);
     need(program, ETHERNET + IPV4, pass);
-    program.load(Width::Word, R0, R2, 0);
-    program.load(Width::Half, R5, R2, 4);
+    target.destination(program, [R0, R5]);
     program.store(Width::Half, R10, DOOR + 4, R5);
     target.untag(program, pass);
     program.store(Width::Half, R10, DOOR + 6, R8);

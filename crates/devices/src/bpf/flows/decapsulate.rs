@@ -29,6 +29,7 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
 
     program.place(open);
     inner_length(program, hook);
+    hook.add_ethernet(program, lose);
     hook.take_off(program, [STACK_OFFSET, STACK_ROOM], lose);
     if H::MOVES_ETHERNET {
         write_ethernet::<H>(program, lose);
@@ -80,7 +81,7 @@ fn outer(program: &mut Assembler, hook: &impl Hook, rest: Label) {
 /// Checks the IPv4 header: no options, no fragment, the packet's length, the checksum. Leaves the congestion
 /// mark on the stack.
 fn header(program: &mut Assembler, hook: &impl Hook, rest: Label) {
-    program.load(Width::Half, R5, R2, 12);
+    hook.ether_type(program, R2, R5);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
     program.check_value(Check::OutHeader, Condition::NotEqual, R5, 0x45, rest);

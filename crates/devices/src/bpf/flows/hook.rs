@@ -27,6 +27,29 @@ pub(crate) trait Hook {
     /// Like `frame`, and makes the headers readable, if the frame has them.
     fn headers(&self, program: &mut Assembler);
 
+    /// True if frames arrive with their Ethernet header. Without one, packets are read as if the header stood
+    /// before them: the start of a frame is a register that points before the packet, and no byte of the header
+    /// may be loaded.
+    fn has_ethernet(&self) -> bool {
+        true
+    }
+
+    /// Puts the EtherType of the frame at `frame`, or behind its tag, into `to`. All other registers are kept.
+    fn ether_type(&self, program: &mut Assembler, frame: Register, to: Register) {
+        program.load(Width::Half, to, frame, 12);
+    }
+
+    /// Puts the first four bytes of the destination address of the frame at R7 into `first`, and its last two
+    /// bytes into `last`. All other registers are kept.
+    fn station(&self, program: &mut Assembler, [first, last]: [Register; 2]) {
+        program.load(Width::Word, first, R7, 0);
+        program.load(Width::Half, last, R7, 4);
+    }
+
+    /// Puts an Ethernet header before a packet that arrived without one; jumps to `lose` if the kernel refuses.
+    /// [`length`](Self::length) is wrong from here on.
+    fn add_ethernet(&self, _: &mut Assembler, _: Label) {}
+
     /// Puts the VLAN of the tag of the frame at R2 into R8 in the form of a key. Moves R2 so that the network
     /// header is [`ETHERNET`](crate::bpf::classify::ETHERNET) bytes after it; R7 has the start of the frame
     /// from here on. Jumps to `priority` for frames with a priority tag, with R8 0, and to `rest` for those

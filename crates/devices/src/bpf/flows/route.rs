@@ -25,17 +25,17 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     hook.tag(program, typed, rest);
     program.place(typed);
     need(program, ETHERNET + IPV4, rest);
-    program.load(Width::Half, R5, R2, 12);
+    hook.ether_type(program, R2, R5);
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
-    key_v4(program);
+    key_v4(program, hook);
     find(program, maps, STACK_KEY, rest);
     check_v4(program, hook, close);
     program.go(checked);
 
     program.place(ipv6);
     need(program, ETHERNET + IPV6, rest);
-    key_v6(program);
+    key_v6(program, hook);
     find(program, maps, STACK_KEY, rest);
     check_v6(program, hook, close);
 
@@ -51,9 +51,10 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
     in_order(program, hook, open, drop);
 
     program.place(open);
+    hook.length(program, R8);
+    hook.add_ethernet(program, lose);
     write(program, hook, lose);
     hook.change_tag(program, lose);
-    hook.length(program, R8);
     add_tag(program, STACK_KEY + 6);
     count(program, hook, maps, drop);
     send(program);
@@ -70,8 +71,8 @@ pub(crate) fn carry<H: Hook>(program: &mut Assembler, maps: FlowMaps<'_>, hook: 
 ///
 /// Upper halves of eight bytes of the stack come first here and elsewhere; see
 /// [`classify`](crate::bpf::classify).
-fn key_v4(program: &mut Assembler) {
-    station(program);
+fn key_v4(program: &mut Assembler, hook: &impl Hook) {
+    station(program, hook);
     program.set(R5, 0);
     for at in [8, 24] {
         program.store(Width::Double, R10, STACK_KEY + at + 8, R5);
@@ -84,9 +85,9 @@ fn key_v4(program: &mut Assembler) {
 }
 
 /// Like `key_v4`, for an IPv6 packet.
-fn key_v6(program: &mut Assembler) {
+fn key_v6(program: &mut Assembler, hook: &impl Hook) {
     program.or(R8, OF_IPV6.into());
-    station(program);
+    station(program, hook);
     for (from, to) in [(24, 8), (32, 16), (8, 24), (16, 32)] {
         program.load(Width::Double, R5, R7, ETHERNET + from);
         program.store(Width::Double, R10, STACK_KEY + to, R5);
@@ -94,12 +95,11 @@ fn key_v6(program: &mut Assembler) {
 }
 
 /// Puts the part of the key on the stack that both families have.
-fn station(program: &mut Assembler) {
+fn station(program: &mut Assembler, hook: &impl Hook) {
     program.store(Width::Half, R10, STACK_KEY + 6, R8);
-    program.load(Width::Half, R5, R7, 4);
+    hook.station(program, [R0, R5]);
     program.store(Width::Half, R10, STACK_KEY + 4, R5);
-    program.load(Width::Word, R5, R7, 0);
-    program.store(Width::Word, R10, STACK_KEY, R5);
+    program.store(Width::Word, R10, STACK_KEY, R0);
     program.copy(R7, R2);
 }
 

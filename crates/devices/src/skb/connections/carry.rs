@@ -16,7 +16,8 @@ use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::bpf::flows::hook::Hook as _;
 use crate::bpf::flows::program::verify_v4;
 use crate::checks::Check;
-use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, HEADERS, INTERFACE, LENGTH, ToTap, headers};
+use crate::netlink::link::LinkLayer;
+use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, INTERFACE, LENGTH, ToTap};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and exits, or stamps it and continues. Expects the context in R6; all other registers change.
@@ -31,15 +32,17 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     program.call(Helper::NowCoarse);
     program.subtract(R0, R9);
     program.store(Width::Double, R10, AGE, R0);
-    short_headers(program);
+    short_headers(program, port);
     if Check::ConnectionHost.is_made() {
         port.is_for_host(program, rest);
     }
-    read(program, Ends::AsSent, (odd, rest), |program, version| check(program, version, odd));
+    read(program, (port.layer, Ends::AsSent), (odd, rest), |program, version| {
+        check(program, port, version, odd);
+    });
     look_up(program, maps.entries, KEY);
     found(program, rest);
     program.copy(R9, R0);
-    note(program, maps);
+    note(program, maps, port.layer);
     program.load(Width::Double, R0, R10, AGE);
     let is_made = Check::ConnectionHeartbeat.is_made();
     let most = if is_made { i32::try_from(HEARTBEAT.as_nanos()).unwrap_or(0) } else { i32::MAX };
@@ -48,11 +51,12 @@ pub(in crate::skb) fn carry(program: &mut Assembler, maps: ConnectionMaps<'_>, p
     is_open(program, maps, odd);
     judge_tcp(program, maps, (odd, fits, close));
     program.place(fits);
-    longest(program);
+    longest(program, port.layer);
     program.load(Width::Word, R4, R9, LONGEST);
     if Check::ConnectionLength.is_made() {
         program.jump(Condition::Greater, R5, R4, odd);
     }
+    port.add_ethernet(program, lose);
     rewrite(program, lose);
     // The loads of the translation are complete.
     program.order_loads(ORDER);
@@ -83,16 +87,15 @@ pub(in crate::skb) fn stamp_returned(program: &mut Assembler, maps: ConnectionMa
     program.store(Width::Word, R6, STAMP, R5);
 }
 
-/// Makes headers readable as [`headers`] does, without the call for IPv4 packets whose first 60 bytes are linear.
-fn short_headers(program: &mut Assembler) {
+/// Makes headers readable as `headers` does, without the call for IPv4 packets whose first 60 bytes are linear.
+fn short_headers(program: &mut Assembler, port: &ToTap<'_>) {
     let [more, ready] = [(); 2].map(|()| program.label());
-    program.load(Width::Word, R2, R6, DATA);
-    program.load(Width::Word, R3, R6, DATA_END);
+    port.frame(program);
     need(program, SHORT, more);
-    program.load(Width::Half, R5, R2, 12);
+    port.ether_type(program, R2, R5);
     program.jump_value(Condition::Equal, R5, network_order(0x0800), ready);
     program.place(more);
-    headers(program, HEADERS);
+    port.headers(program);
     program.place(ready);
 }
 
@@ -122,7 +125,7 @@ fn is_open(program: &mut Assembler, maps: ConnectionMaps<'_>, rest: Label) {
 }
 
 /// Jumps to `rest` for a packet with an invalid IP header or an expiring TTL. Stores the decremented TTL on the stack.
-fn check(program: &mut Assembler, version: Version, rest: Label) {
+fn check(program: &mut Assembler, port: &ToTap<'_>, version: Version, rest: Label) {
     let (hops, length, others) = match version {
         Version::V4 => (8, 2, ETHERNET),
         Version::V6 => (7, 4, ETHERNET + IPV6),
@@ -136,7 +139,7 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
     program.load(Width::Half, R5, R2, ETHERNET + length);
     program.network_order(R5);
     program.add(R5, i32::from(others));
-    program.load(Width::Word, R4, R6, LENGTH);
+    port.length(program, R4);
     program.jump(Condition::NotEqual, R5, R4, rest);
     if version == Version::V4 {
         verify_v4(program, R2, rest);
@@ -145,7 +148,7 @@ fn check(program: &mut Assembler, version: Version, rest: Label) {
 
 /// Updates the TCP state of the entry at R9, also for segments that the kernel gets: RST and FIN are checked against it. Ignores
 /// segments that arrive on another interface than the connection's.
-fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+fn note(program: &mut Assembler, maps: ConnectionMaps<'_>, link: LinkLayer) {
     let noted = program.label();
     program.load(Width::Word, R4, R6, INTERFACE);
     program.load(Width::Word, R5, R9, INPUT);
@@ -153,7 +156,7 @@ fn note(program: &mut Assembler, maps: ConnectionMaps<'_>) {
     is_tcp(program, noted);
     program.load(Width::Byte, R5, R7, ETHERNET + 13);
     program.jump_value(Condition::AnyBit, R5, SYN | FIN | RST, noted);
-    track(program, maps);
+    track(program, maps, link);
     program.place(noted);
 }
 

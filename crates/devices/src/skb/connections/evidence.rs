@@ -13,21 +13,25 @@ use super::words::{CONTRADICTIONS, ConnectionMaps, NONCE, SEEN, at};
 use crate::bpf::assembler::{Assembler, Condition, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::checks::Check;
+use crate::netlink::link::LinkLayer;
+use crate::skb::layer;
 use crate::skb::program::{
     CONTROL_BLOCK, HEADERS, INGRESS_INTERFACE, INTERFACE, NEXT, VLAN_PRESENT, headers,
 };
 use Register::{R0, R1, R2, R4, R5, R6, R7, R8, R9, R10};
 
-/// Assembles the program for the TCX egress hook of a port's interface. It changes no packet.
-pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
+/// Assembles the program for the TCX egress hook of a port's interface, whose packets have that header. It changes no
+/// packet.
+pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>, link: LinkLayer) -> Vec<u64> {
     let [rest, fresh, seen, contradiction] = [(); 4];
     let mut program = Assembler::new();
     let [rest, fresh, seen, contradiction] = [rest, fresh, seen, contradiction].map(|()| program.label());
     program.copy(R6, R1);
     was_forwarded(&mut program, maps, rest);
     headers(&mut program, HEADERS);
-    keep_link(&mut program, rest);
-    read(&mut program, Ends::Exchanged, (rest, rest), |_, _| {});
+    layer::to_frame(&mut program, link);
+    keep_link(&mut program, link, rest);
+    read(&mut program, (link, Ends::Exchanged), (rest, rest), |_, _| {});
     is_no_end(&mut program, rest);
     // The entry of the reverse direction has the translated tuple of this packet.
     look_up(&mut program, maps.entries, KEY);
@@ -53,8 +57,8 @@ pub(in crate::skb) fn evidence(maps: ConnectionMaps<'_>) -> Vec<u64> {
     // Another CPU may have entered the reverse direction at the same time. One of the two CPUs sees the other's stores.
     mirrors(&mut program, contradiction);
     program.place(seen);
-    allow_length(&mut program);
-    note_tcp(&mut program, maps);
+    allow_length(&mut program, link);
+    note_tcp(&mut program, maps, link);
     open(&mut program, maps, rest);
 
     program.place(contradiction);
@@ -188,8 +192,16 @@ fn enter(program: &mut Assembler) {
     program.exchange(R9, HOP_SEEN, R5);
 }
 
-/// Copies the link-layer addresses of the frame at R2 to the stack.
-fn keep_link(program: &mut Assembler, rest: Label) {
+/// Copies the link-layer addresses of the frame at R2 to the stack; zeros for a packet without a header, since the
+/// kernel removes the header of a carried one.
+fn keep_link(program: &mut Assembler, link: LinkLayer, rest: Label) {
+    if link == LinkLayer::Packets {
+        program.set(R5, 0);
+        for (at, width) in LINK_PARTS.into_iter().rev() {
+            program.store(width, R10, ON_STACK + at, R5);
+        }
+        return;
+    }
     need(program, ETHERNET, rest);
     // Upper parts first: see `classify`.
     for (at, width) in LINK_PARTS.into_iter().rev() {
@@ -199,9 +211,9 @@ fn keep_link(program: &mut Assembler, rest: Label) {
 }
 
 /// Raises the maximum frame length of the entry to that of this packet.
-fn allow_length(program: &mut Assembler) {
+fn allow_length(program: &mut Assembler, link: LinkLayer) {
     let allowed = program.label();
-    longest(program);
+    longest(program, link);
     program.load(Width::Word, R4, R9, LONGEST);
     program.jump(Condition::NotGreater, R5, R4, allowed);
     program.store(Width::Word, R9, LONGEST, R5);
@@ -209,10 +221,10 @@ fn allow_length(program: &mut Assembler) {
 }
 
 /// Updates the TCP state of the entry, so that an entry that opens has the end of its data.
-fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+fn note_tcp(program: &mut Assembler, maps: ConnectionMaps<'_>, link: LinkLayer) {
     let udp = program.label();
     is_tcp(program, udp);
-    track(program, maps);
+    track(program, maps, link);
     program.place(udp);
 }
 

@@ -9,7 +9,9 @@ use super::words::ConnectionMaps;
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::checks::Check;
-use crate::skb::program::{DATA_END, LENGTH};
+use crate::netlink::link::LinkLayer;
+use crate::skb::layer;
+use crate::skb::program::DATA_END;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use std::os::fd::BorrowedFd;
 
@@ -34,7 +36,7 @@ pub(super) enum Ends {
 /// may change R1, R4 and R5; the IP header is [`ETHERNET`] bytes behind R2. R3 is the end of the data; R1 to R5 change.
 pub(super) fn read(
     program: &mut Assembler,
-    ends: Ends,
+    (link, ends): (LinkLayer, Ends),
     (odd, rest): (Label, Label),
     check: impl Fn(&mut Assembler, Version),
 ) {
@@ -44,7 +46,7 @@ pub(super) fn read(
         Ends::Exchanged => [KEY + DESTINATION, KEY],
     };
     need(program, ETHERNET + IPV4, rest);
-    program.load(Width::Half, R5, R2, 12);
+    layer::ether_type(program, link, (R2, R5));
     program.jump_value(Condition::Equal, R5, network_order(0x86dd), ipv6);
     program.jump_value(Condition::NotEqual, R5, network_order(0x0800), rest);
     program.load(Width::Byte, R5, R2, ETHERNET);
@@ -144,7 +146,7 @@ pub(super) fn look_up_peer(program: &mut Assembler, entries: BorrowedFd<'_>, ent
 
 /// Puts the frame length of the packet on a link into R5; for a GSO packet, of its longest segment. Expects R7 as [`read`] leaves
 /// it; R1 to R4 change.
-pub(super) fn longest(program: &mut Assembler) {
+pub(super) fn longest(program: &mut Assembler, link: LinkLayer) {
     let [whole, udp, known] = [(); 3].map(|()| program.label());
     program.load(Width::Word, R1, R6, GSO_SIZE);
     program.jump_value(Condition::Equal, R1, 0, whole);
@@ -159,7 +161,7 @@ pub(super) fn longest(program: &mut Assembler) {
     program.add(R5, i32::from(UDP_HEADER));
     program.go(known);
     program.place(whole);
-    program.load(Width::Word, R5, R6, LENGTH);
+    layer::length(program, link, R5);
     program.place(known);
 }
 
@@ -183,10 +185,10 @@ fn header_bytes(program: &mut Assembler, to: Register) {
 ///
 /// The end of data does not advance beyond the receiver's window, so a forged segment cannot move it further. The receiver's
 /// entry is looked up once per window.
-pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>) {
+pub(super) fn track(program: &mut Assembler, maps: ConnectionMaps<'_>, link: LinkLayer) {
     let [newer, beyond, fits, tracked] = [(); 4].map(|()| program.label());
     sequence(program, R1);
-    program.load(Width::Word, R4, R6, LENGTH);
+    layer::length(program, link, R4);
     program.load(Width::Double, R5, R10, OFFSET);
     program.subtract(R4, R5);
     header_bytes(program, R5);

@@ -8,6 +8,7 @@ use crate::bpf::sys::{ProgramKind, RunAs, load, test_run_as};
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::Windows;
 use crate::bpf::yielded::cases;
+use crate::netlink::link::LinkLayer;
 use crate::skb::program::{DROP, NEXT, REDIRECT, ToTap};
 use Register::{R0, R1, R5, R6};
 use polder_datapath::wire::Checksum;
@@ -41,6 +42,7 @@ impl Bench {
         let table = ConnectionTable::new(16).ok()?;
         let target = ToTap {
             interface: LAN,
+            layer: LinkLayer::Ethernet,
             tap: LAN,
             queues: 1,
             windows: windows.as_fd(),
@@ -61,7 +63,7 @@ impl Bench {
         let mut egress = Assembler::new();
         egress.load(Width::Word, R5, R1, MARK);
         egress.store(Width::Word, R1, STAMP, R5);
-        let egress = [egress.finish(), evidence(table.maps())].concat();
+        let egress = [egress.finish(), evidence(table.maps(), LinkLayer::Ethernet)].concat();
         let [ingress, egress] = [("polder_carry", ingress.finish()), ("polder_evidence", egress)]
             .map(|(name, program)| load(ProgramKind::Tcx, name, &program).expect("the verifier takes it"));
         table.beat(now());
