@@ -65,7 +65,7 @@ impl Facts {
     }
 }
 
-/// A point-to-point link whose addresses the network assigns.
+/// A point-to-point link: the sessions of a modem, whose addresses the network assigns, or an interface without Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointToPoint {
     /// MAC address of the neighbour.

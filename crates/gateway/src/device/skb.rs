@@ -1,7 +1,8 @@
 //! Linux interfaces through a TAP that keeps checksums, segments and VLAN tags.
 
 use super::contract::{
-    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, Severity, forward_groups, receiving,
+    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, PointToPoint, Severity,
+    forward_groups, receiving,
 };
 use super::network::{endpoints, found_by, link_facts};
 use super::tap;
@@ -118,6 +119,9 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
         index: Some(interface.index),
         takes: tap::takes(opened.udp_segments, opened.tunnel_segments),
         queues: queues.len(),
+        link_addresses: opened
+            .far_station()
+            .map(|far| PointToPoint { neighbour: MacAddress(far), sessions: Vec::new() }),
         ..Facts::new(&interface.name, mac, mtu, format!("skb, {} and a TAP", opened.hook))
     };
     OpenPort::held(port.id, facts, queues, opened)

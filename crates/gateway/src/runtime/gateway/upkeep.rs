@@ -341,6 +341,14 @@ impl Gateway {
             let Some((port, facts)) = port.and_then(|port| Some((port, port.facts.as_ref()?))) else {
                 continue;
             };
+            if let Some(link) = &facts.link_addresses {
+                let far = Some(link.neighbour);
+                if state.next_hop.address() != far {
+                    state.next_hop.set_address(far);
+                    self.count_moves();
+                }
+                continue;
+            }
             let next_hop = self.next_hops.of(tunnel);
             let found = match port.configuration.device.interface() {
                 Some(_) => neighbours.find(&facts.interface, next_hop),

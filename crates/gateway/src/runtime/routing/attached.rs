@@ -44,7 +44,8 @@ pub(super) struct Attached {
     pub(super) carries: bool,
     /// True if filters apply to packets that the port sends.
     pub(super) is_filtered: bool,
-    /// The only neighbour of a point-to-point link: the remote end of a tunnel, or a mobile network.
+    /// The only neighbour of a point-to-point link: the remote end of a tunnel, a mobile network, or the other end of
+    /// an interface without Ethernet.
     pub(super) far: Option<Far>,
     /// This host, if it is a station on the link: at the other end of a TAP.
     pub(super) machine: Option<Machine>,
@@ -143,6 +144,11 @@ fn kernels(
 ) {
     let Some(link) = seen.facts.index.and_then(|index| mirror.link(index)) else { return };
     let below = seen.up && link.carries();
+    let far = seen.facts.link_addresses.as_ref().map(|link| {
+        let neighbour = NextHop::default();
+        neighbour.set_address(Some(link.neighbour));
+        Far { neighbour: Arc::new(neighbour), cuts: false }
+    });
     let make = |link: &Link, id: InterfaceId, name: String| {
         let addresses = mirror.addresses().filter(|address| address.index == link.index);
         let own = addresses.map(|address| OwnAddress { address: address.address, bits: address.bits });
@@ -161,7 +167,7 @@ fn kernels(
             name,
             carries: below && link.carries(),
             is_filtered: false,
-            far: None,
+            far: far.clone(),
             machine: None,
         }
     };

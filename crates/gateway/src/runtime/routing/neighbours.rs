@@ -118,7 +118,10 @@ impl Routing {
         let mut missing = Vec::new();
         for (interface, address) in self.registry.gateways() {
             let found = self.attached.iter().find(|attached| attached.interface.id == interface);
-            let Some(found) = found.filter(|found| found.carries && is_kernels(found)) else { continue };
+            let Some(found) = found.filter(|found| found.carries && is_kernels(found) && found.far.is_none())
+            else {
+                continue;
+            };
             if !self.known.told.contains_key(&(found.index, address)) {
                 missing.push((found.index, address));
             }
