@@ -8,9 +8,11 @@
 //! checksum and a hardware-accelerated VLAN tag, and a super-packet is not a frame. Wires with all offloads are for
 //! what people get.
 
+mod cable;
 mod napi;
 mod state;
 
+pub use cable::{Cable, CableEnd};
 pub use napi::{pin, pin_here, put_before, put_first};
 
 use crate::{command, interrupt};
