@@ -1,9 +1,9 @@
 //! The TCX hook of programs that carry flows.
 
+use super::context::{DATA, DATA_END};
 use super::layer;
 use super::program::{
-    DATA, DATA_END, DROP, GSO_SEGMENTS, HEADERS, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers,
-    redirect,
+    DROP, GSO_SEGMENTS, HEADERS, ToTap, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG, headers, redirect,
 };
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, network_order};

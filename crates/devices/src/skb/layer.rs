@@ -10,7 +10,7 @@
 //!
 //! Source: Linux, net/core/filter.c (`bpf_skb_change_head`, `__bpf_redirect_no_mac`).
 
-use super::program::{DATA, DATA_END, LENGTH};
+use super::context::{DATA, DATA_END, LENGTH, PROTOCOL};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
 use crate::bpf::classify::{ETHERNET, need};
 use crate::netlink::link::{FAR_STATION, LinkLayer, NEAR_STATION};
@@ -87,53 +87,4 @@ pub(super) fn add_ethernet(program: &mut Assembler, layer: LinkLayer, lose: Labe
 /// Returns the first four and the last two bytes of an address, as loads from a packet read them.
 fn parts([a, b, c, d, e, f]: [u8; 6]) -> [i32; 2] {
     [i32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([e, f]).into()]
-}
-
-/// Offset of the packet's EtherType in the context of a program (`struct __sk_buff`).
-const PROTOCOL: i16 = 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bpf::FlowTable;
-    use crate::bpf::Take;
-    use crate::bpf::sys::{ProgramKind, load};
-    use crate::bpf::taken::TakenMaps;
-    use crate::bpf::window::Windows;
-    use crate::bpf::yielded::cases;
-    use crate::skb::connections::{ConnectionTable, evidence};
-    use crate::skb::program::ToTap;
-    use std::os::fd::AsFd as _;
-
-    /// The kernel's test runs give every packet an Ethernet header; what the programs do to packets without one is tested
-    /// in namespaces.
-    #[test]
-    fn the_verifier_takes_programs_for_packets_without_a_header() {
-        // Without the right to load programs the namespace tests say so.
-        let (Ok(windows), Ok(table)) = (Windows::new(2, 1 << 20), ConnectionTable::new(16)) else { return };
-        let routed = cases::take();
-        let Take::Routed(endpoints) = routed.clone() else { panic!("a router's port") };
-        for (take, connections) in
-            [(routed.clone(), None), (routed, Some(&table)), (Take::Tunnels(endpoints), None)]
-        {
-            let target = ToTap {
-                interface: 1,
-                layer: LinkLayer::Packets,
-                tap: 1,
-                queues: 2,
-                windows: windows.as_fd(),
-                window_bytes: 1 << 20,
-                whole: &[libc::IPPROTO_TCP],
-                connections: connections.map(ConnectionTable::maps),
-            };
-            let taken = TakenMaps::new(&take, Default::default()).expect("maps can be made");
-            let flows = FlowTable::new(1, 2, taken.taken().frames()).expect("maps can be made");
-            for carries in [false, true] {
-                let program = taken.taken().program(&target, carries.then(|| (&target, flows.maps())));
-                load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");
-            }
-        }
-        let program = evidence(table.maps(), LinkLayer::Packets);
-        load(ProgramKind::Tcx, "polder_evidence", &program).expect("the verifier takes it");
-    }
 }

@@ -25,6 +25,7 @@
 
 mod options;
 
+mod context;
 mod hook;
 mod layer;
 mod program;

@@ -10,6 +10,7 @@
 //! | [`queue_of_flow`] | the TAP's choice of a queue | returns the flow's hash |
 
 use super::connections::{self, ConnectionMaps};
+use super::context::{DATA, DATA_END, LENGTH};
 use super::layer;
 use crate::bpf::admit::admit;
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
@@ -217,7 +218,6 @@ pub(super) const DROP: i32 = 2;
 /// `TC_ACT_REDIRECT`.
 pub(super) const REDIRECT: u32 = 7;
 /// Offsets in the context of a program (`struct __sk_buff`).
-pub(super) const LENGTH: i16 = 0;
 pub(super) const VLAN_PRESENT: i16 = 20;
 pub(super) const VLAN_TAG: i16 = 24;
 pub(super) const VLAN_PROTOCOL: i16 = 28;
@@ -225,8 +225,6 @@ pub(super) const INGRESS_INTERFACE: i16 = 36;
 pub(super) const INTERFACE: i16 = 40;
 pub(super) const CONTROL_BLOCK: i16 = 48;
 const HASH: i16 = 68;
-pub(super) const DATA: i16 = 76;
-pub(super) const DATA_END: i16 = 80;
 pub(super) const GSO_SEGMENTS: i16 = 164;
 
 #[cfg(test)]

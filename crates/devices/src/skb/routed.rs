@@ -1,12 +1,13 @@
 //! The part of a router's program that carries flows, run on frames: those that it leaves to the stage, and how.
 
+use super::connections::{ConnectionTable, evidence};
 use super::program::{NEXT, ToTap};
 use crate::bpf::flows::packets::{pairs, plain, v4, v6};
 use crate::bpf::sys::{ProgramKind, load, test_run, test_run_segments};
 use crate::bpf::taken::TakenMaps;
 use crate::bpf::window::{COMPLETED_AT, NUMBER_AT, Windows};
 use crate::bpf::yielded::cases::{self, Fate};
-use crate::bpf::{FlowTable, Ingress, LocalPrefixes};
+use crate::bpf::{FlowTable, Ingress, LocalPrefixes, Take};
 use crate::netlink::link::LinkLayer;
 use core::sync::atomic::Ordering;
 use polder_buffers::PortId;
@@ -296,4 +297,36 @@ fn packets_for_a_client_of_dhcp_are_the_kernels_where_it_may_have_one() {
             assert_eq!(bench.fate(other), Fate::Taken, "{other:02x?}");
         }
     }
+}
+
+/// The kernel's test runs give every packet an Ethernet header; what the programs do to packets without one is tested
+/// in namespaces.
+#[test]
+fn the_verifier_takes_programs_for_packets_without_a_header() {
+    // Without the right to load programs the namespace tests say so.
+    let (Ok(windows), Ok(table)) = (Windows::new(2, 1 << 20), ConnectionTable::new(16)) else { return };
+    let routed = cases::take();
+    let Take::Routed(endpoints) = routed.clone() else { panic!("a router's port") };
+    for (take, connections) in
+        [(routed.clone(), None), (routed, Some(&table)), (Take::Tunnels(endpoints), None)]
+    {
+        let target = ToTap {
+            interface: 1,
+            layer: LinkLayer::Packets,
+            tap: 1,
+            queues: 2,
+            windows: windows.as_fd(),
+            window_bytes: 1 << 20,
+            whole: &[libc::IPPROTO_TCP],
+            connections: connections.map(ConnectionTable::maps),
+        };
+        let taken = TakenMaps::new(&take, Default::default()).expect("maps can be made");
+        let flows = FlowTable::new(1, 2, taken.taken().frames()).expect("maps can be made");
+        for carries in [false, true] {
+            let program = taken.taken().program(&target, carries.then(|| (&target, flows.maps())));
+            load(ProgramKind::Tcx, "polder_router", &program).expect("the verifier takes it");
+        }
+    }
+    let program = evidence(table.maps(), LinkLayer::Packets);
+    load(ProgramKind::Tcx, "polder_evidence", &program).expect("the verifier takes it");
 }

@@ -172,7 +172,7 @@ fn a_tun_interface_comes_back_with_another_address_and_mtu() {
     polder.stop();
 }
 
-/// What the kernel would not forward stays with it: multicast, broadcasts, and packets for the gateway.
+/// Multicast stays with the kernel, as packets for the gateway do.
 #[test]
 fn what_is_for_the_host_stays_with_the_kernel() {
     if !root_or_skip("what_is_for_the_host_stays_with_the_kernel") {

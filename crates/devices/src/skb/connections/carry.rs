@@ -17,7 +17,8 @@ use crate::bpf::flows::hook::Hook as _;
 use crate::bpf::flows::program::verify_v4;
 use crate::checks::Check;
 use crate::netlink::link::LinkLayer;
-use crate::skb::program::{CONTROL_BLOCK, DATA, DATA_END, INTERFACE, LENGTH, ToTap};
+use crate::skb::context::{DATA, DATA_END, LENGTH};
+use crate::skb::program::{CONTROL_BLOCK, INTERFACE, ToTap};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 
 /// Carries the packet and exits, or stamps it and continues. Expects the context in R6; all other registers change.

@@ -10,8 +10,8 @@ use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Ope
 use crate::bpf::classify::{ETHERNET, IPV4, need, network_order};
 use crate::checks::Check;
 use crate::netlink::link::LinkLayer;
+use crate::skb::context::DATA_END;
 use crate::skb::layer;
-use crate::skb::program::DATA_END;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use std::os::fd::BorrowedFd;
 

@@ -10,7 +10,8 @@
 //! and 5.
 
 use crate::bpf::assembler::{Arithmetic, Assembler, Condition, Helper, Label, Operand, Register, Width};
-use crate::skb::program::{DATA, DATA_END, LENGTH, VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
+use crate::skb::context::{DATA, DATA_END, LENGTH};
+use crate::skb::program::{VLAN_PRESENT, VLAN_PROTOCOL, VLAN_TAG};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use polder_datapath::capture::{self as classic, Program, Step};
 

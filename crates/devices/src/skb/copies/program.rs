@@ -6,7 +6,8 @@
 
 use super::filter::{tag, translate};
 use crate::bpf::assembler::{Assembler, Condition, Helper, Label, Register, Width};
-use crate::skb::program::{LENGTH, NEXT, VLAN_PRESENT};
+use crate::skb::context::LENGTH;
+use crate::skb::program::{NEXT, VLAN_PRESENT};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
 use polder_datapath::capture::Program;
 use std::os::fd::BorrowedFd;
