@@ -7,7 +7,7 @@ use crate::af_xdp::ethtool::Ethtool;
 use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::preflight::{capabilities, has_native_xdp, pins, state};
 use crate::af_xdp::report::finding;
-use crate::af_xdp::{Level, Report, netdev};
+use crate::af_xdp::{Finding, Level, Report, netdev};
 use crate::bpf::sys::{self, Side};
 use crate::netlink::link::LinkLayer;
 use crate::tap;
@@ -119,12 +119,29 @@ pub(super) fn report(link: &LinkInfo, options: &Options, obtained: Option<(&str,
     }
     let bound = format!("{} of the TAP, {} KiB each at most", options.queues, options.window_bytes >> 10);
     let mut findings = vec![finding(Level::Fine, "mode", mode), finding(Level::Fine, "queues", bound)];
+    findings.extend(long_packets(link));
     findings.extend(state(link, &options.take));
     findings.extend(capabilities());
     findings.extend(pins(link, options.on_exit));
     let driver = driver.filter(|driver| !driver.is_empty());
     Report { interface: link.name.clone(), driver, hook: None, zero_copy: None, findings }
 }
+
+/// Returns a finding about packets without an Ethernet header that are too long to be given one.
+fn long_packets(link: &LinkInfo) -> Option<Finding> {
+    if link.layer != LinkLayer::Packets || link.mtu <= LONGEST_WITH_HEADER {
+        return None;
+    }
+    let text = format!(
+        "the MTU is {}, and the kernel makes room for a header only in packets of up to {LONGEST_WITH_HEADER} bytes and in \
+         super-packets: longer ones are dropped as `rx-overrun`: `ip link set {} mtu {LONGEST_WITH_HEADER}`",
+        link.mtu, link.name
+    );
+    Some(finding(Level::Warning, "mtu", text))
+}
+
+/// Bytes that `bpf_skb_change_head` leaves below `BPF_SKB_MAX_LEN` for a packet, rounded down.
+const LONGEST_WITH_HEADER: u32 = 16_000;
 
 /// The first Linux with TCX.
 const TCX: (u32, u32) = (6, 6);
@@ -152,6 +169,13 @@ mod tests {
         }
         let chosen = choose(nic, || panic!("nothing is asked of the kernel for a device with XDP"));
         assert!(matches!(chosen, Advice::AfXdp(Some(_))));
+    }
+
+    #[test]
+    fn an_mtu_above_what_the_kernel_gives_a_header_is_told() {
+        let of = |layer, mtu| long_packets(&LinkInfo { layer, mtu, ..LinkInfo::default() }).is_some();
+        assert!(of(LinkLayer::Packets, 16_001) && !of(LinkLayer::Packets, 16_000));
+        assert!(!of(LinkLayer::Ethernet, 65_535));
     }
 
     #[test]
