@@ -26,10 +26,16 @@ impl Default for CodelOptions {
     }
 }
 
-/// CoDel's state.
+/// CoDel with its parameters.
 #[derive(Debug)]
 pub struct Codel {
     options: CodelOptions,
+    state: CodelState,
+}
+
+/// CoDel's state of one queue; not dropping at first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CodelState {
     /// Time at which the delay will have exceeded the target for an interval; `None` while it is below.
     first_above_time: Option<Nanos>,
     /// Time of the next drop.
@@ -50,14 +56,7 @@ struct Taken<T> {
 impl Codel {
     /// Initial state, not dropping.
     pub fn new(options: CodelOptions) -> Self {
-        Self {
-            options,
-            first_above_time: None,
-            drop_next: Nanos::default(),
-            count: 0,
-            last_count: 0,
-            dropping: false,
-        }
+        Self { options, state: CodelState::default() }
     }
 
     /// Returns the next packet to send. `next` dequeues a packet and returns it with its time of arrival and
@@ -65,63 +64,93 @@ impl Codel {
     pub fn take<T>(
         &mut self,
         now: Nanos,
-        mut next: impl FnMut() -> Option<(T, Nanos, u64)>,
+        next: impl FnMut() -> Option<(T, Nanos, u64)>,
         mut drop: impl FnMut(T),
     ) -> Option<T> {
-        let taken = self.do_dequeue(now, &mut next);
-        self.dropping &= taken.ok_to_drop;
-        let taken = match (self.dropping, taken.ok_to_drop) {
-            (true, _) => self.go_on(taken, now, next, drop),
-            (false, true) => {
-                taken.packet.into_iter().for_each(&mut drop);
-                let taken = self.do_dequeue(now, &mut next);
-                self.begin(now);
-                taken
-            }
-            (false, false) => taken,
+        let drop = |packet| {
+            drop(packet);
+            None
         };
-        taken.packet
+        self.state.take(&self.options, now, next, drop)
+    }
+}
+
+impl CodelState {
+    /// As [`Codel::take`]; `signal` gets packets that signal congestion, and returns those that it has marked
+    /// and not dropped.
+    #[inline]
+    pub fn take<T>(
+        &mut self,
+        options: &CodelOptions,
+        now: Nanos,
+        mut next: impl FnMut() -> Option<(T, Nanos, u64)>,
+        mut signal: impl FnMut(T) -> Option<T>,
+    ) -> Option<T> {
+        let taken = self.do_dequeue(options, now, &mut next);
+        self.dropping &= taken.ok_to_drop;
+        match (self.dropping, taken.ok_to_drop) {
+            (true, _) => self.go_on(options, taken, now, next, signal),
+            (false, true) => {
+                let marked = taken.packet.and_then(&mut signal);
+                let packet = marked.or_else(|| self.do_dequeue(options, now, &mut next).packet);
+                self.begin(options, now);
+                packet
+            }
+            (false, false) => taken.packet,
+        }
     }
 
-    /// Drops the packets that are due.
+    /// Marks or drops the packets that are due.
     fn go_on<T>(
         &mut self,
+        options: &CodelOptions,
         mut taken: Taken<T>,
         now: Nanos,
         mut next: impl FnMut() -> Option<(T, Nanos, u64)>,
-        mut drop: impl FnMut(T),
-    ) -> Taken<T> {
+        mut signal: impl FnMut(T) -> Option<T>,
+    ) -> Option<T> {
         while self.dropping && now >= self.drop_next {
-            taken.packet.into_iter().for_each(&mut drop);
             self.count = self.count.saturating_add(1);
-            taken = self.do_dequeue(now, &mut next);
+            let marked = taken.packet.and_then(&mut signal);
+            if marked.is_some() {
+                self.drop_next = self.control_law(options, self.drop_next);
+                return marked;
+            }
+            taken = self.do_dequeue(options, now, &mut next);
             self.dropping = taken.ok_to_drop;
-            self.drop_next = if self.dropping { self.control_law(self.drop_next) } else { self.drop_next };
+            if self.dropping {
+                self.drop_next = self.control_law(options, self.drop_next);
+            }
         }
-        taken
+        taken.packet
     }
 
     /// Enters the dropping state: at the former drop rate if the last one ended recently.
-    fn begin(&mut self, now: Nanos) {
+    fn begin(&mut self, options: &CodelOptions, now: Nanos) {
         self.dropping = true;
         let delta = self.count.saturating_sub(self.last_count);
-        let recent = now.since(self.drop_next).0 < 16 * self.options.interval.0;
+        let recent = now.since(self.drop_next).0 < 16 * options.interval.0;
         self.count = if delta > 1 && recent { delta } else { 1 };
-        self.drop_next = self.control_law(now);
+        self.drop_next = self.control_law(options, now);
         self.last_count = self.count;
     }
 
-    fn do_dequeue<T>(&mut self, now: Nanos, mut next: impl FnMut() -> Option<(T, Nanos, u64)>) -> Taken<T> {
+    fn do_dequeue<T>(
+        &mut self,
+        options: &CodelOptions,
+        now: Nanos,
+        mut next: impl FnMut() -> Option<(T, Nanos, u64)>,
+    ) -> Taken<T> {
         let Some((packet, came, bytes)) = next() else {
             self.first_above_time = None;
             return Taken { packet: None, ok_to_drop: false };
         };
         let mut ok_to_drop = false;
-        if now.since(came) < self.options.target || bytes <= self.options.longest_packet {
+        if now.since(came) < options.target || bytes <= options.longest_packet {
             self.first_above_time = None;
         } else {
             match self.first_above_time {
-                None => self.first_above_time = Some(now + self.options.interval),
+                None => self.first_above_time = Some(now + options.interval),
                 Some(time) => ok_to_drop = now >= time,
             }
         }
@@ -134,8 +163,8 @@ impl Codel {
         clippy::cast_sign_loss,
         reason = "a time of at most seconds, divided by a number of at least 1"
     )]
-    fn control_law(&self, time: Nanos) -> Nanos {
-        time + Nanos((self.options.interval.0 as f64 / f64::from(self.count).sqrt()) as u64)
+    fn control_law(&self, options: &CodelOptions, time: Nanos) -> Nanos {
+        time + Nanos((options.interval.0 as f64 / f64::from(self.count).sqrt()) as u64)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Interface of queue disciplines.
 
+use super::link::LinkLayer;
 use crate::units::Nanos;
 use polder_buffers::Packet;
 
@@ -29,6 +30,17 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
 
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     fn bytes(&self) -> u64;
+
+    /// Bytes that a packet occupies on the link; the rate is charged for them.
+    fn charge(&self, packet: &Packet) -> u64 {
+        LinkLayer::Plain.charge(packet)
+    }
+
+    /// Number of packets marked with "congestion experienced" since the last call; a super-packet counts as
+    /// its segments.
+    fn take_marks(&mut self) -> u64 {
+        0
+    }
 
     /// True if the queue is empty.
     fn is_empty(&self) -> bool {

@@ -6,25 +6,35 @@
 //! The stage comes after reordering and [`sequence`](crate::sequence): a drop leaves the remaining order
 //! intact, and no ticket waits for a dropped packet (E8). Each sending queue of a device has its own, so
 //! workers do not contend (E3). A discipline is one file, a [`QueueDiscipline`], and a variant of
-//! [`Discipline`]: [`drop_tail`] and [`codel`] exist; flow queueing (RFC 8290) and CAKE would be further
-//! ones. A queue can limit its [rate](pace).
+//! [`Discipline`]: [`drop_tail`], [`codel`] and [`fq_codel`] (RFC 8290). A queue can limit its
+//! [rate](pace), for which a super-packet is charged by [what its segments occupy](link).
 
 pub mod codel;
 mod discipline;
 pub mod drop_tail;
 mod fifo;
+mod flow;
+pub mod fq_codel;
+pub mod link;
+mod list;
+mod mark;
 pub mod pace;
+mod store;
 pub mod waits;
 
-pub use codel::{Codel, CodelOptions};
+pub use codel::{Codel, CodelOptions, CodelState};
 pub use discipline::{QueueDiscipline, Refusal};
 pub use fifo::Fifo;
+pub use flow::Aqm;
+pub use fq_codel::FqCodelOptions;
+pub use link::LinkLayer;
 pub use pace::Pace;
 pub use waits::Waits;
 
 use crate::counters::{Counter, totals};
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
+use store::PacketStore;
 
 /// Queue disciplines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +43,19 @@ pub enum Discipline {
     DropTail,
     /// Drops packets to limit the delay (RFC 8289).
     Codel(CodelOptions),
+    /// Flows take turns, and each has its CoDel state (RFC 8290).
+    FqCodel(FqCodelOptions),
 }
 
 impl Discipline {
     /// Creates an empty queue of this discipline, with its memory allocated.
-    fn start(self, fifo: Fifo) -> Box<dyn QueueDiscipline> {
+    fn start(self, queue: &QueueOptions) -> Box<dyn QueueDiscipline> {
+        let fifo = || Fifo::new(queue.limit_packets(), queue.limit_bytes);
+        let store = || PacketStore::new(queue.limit_packets(), queue.limit_bytes);
         match self {
-            Self::DropTail => Box::new(fifo),
-            Self::Codel(options) => Box::new(codel::CodelQueue::new(options, fifo)),
+            Self::DropTail => Box::new(fifo()),
+            Self::Codel(options) => Box::new(codel::CodelQueue::new(options, fifo())),
+            Self::FqCodel(options) => Box::new(fq_codel::FqCodel::new(options, store())),
         }
     }
 }
@@ -106,9 +121,8 @@ pub struct EgressQueue {
 impl EgressQueue {
     /// Creates an empty queue and allocates its memory.
     pub fn new(options: &QueueOptions) -> Self {
-        let fifo = Fifo::new(options.limit_packets(), options.limit_bytes);
         let pace = options.rate.map(Pace::new);
-        Self { discipline: options.discipline.start(fifo), pace, wait: Nanos::default() }
+        Self { discipline: options.discipline.start(options), pace, wait: Nanos::default() }
     }
 
     /// Enqueues all packets of `batch`; dropped packets are passed to `refuse`.
@@ -127,7 +141,7 @@ impl EgressQueue {
         let (packet, came) = self.discipline.dequeue(now, &mut refuse)?;
         self.wait = now.since(came);
         if let Some(pace) = &mut self.pace {
-            pace.spend(packet.len() as u64, now);
+            pace.spend(self.discipline.charge(&packet), now);
         }
         Some(packet)
     }
@@ -155,6 +169,11 @@ impl EgressQueue {
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     pub fn bytes(&self) -> u64 {
         self.discipline.bytes()
+    }
+
+    /// Number of packets that the discipline marked with "congestion experienced" since the last call.
+    pub fn take_marks(&mut self) -> u64 {
+        self.discipline.take_marks()
     }
 
     /// Takes the packets of the queue that this one replaces, with their times of arrival; packets beyond the
