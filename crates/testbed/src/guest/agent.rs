@@ -157,11 +157,11 @@ fn obey(request: &Request, state: &mut State) -> anyhow::Result<String> {
 
 fn command(words: &[String]) -> anyhow::Result<Command> {
     let (program, arguments) = words.split_first().context("no program is named")?;
-    let path = format!("/usr/bin/{program}");
     // This program itself stands at the root.
-    let path = if fs::exists(&path).unwrap_or(false) { path } else { format!("/{program}") };
+    let places = ["/usr/bin", "/usr/sbin", ""].map(|folder| format!("{folder}/{program}"));
+    let path = places.iter().find(|path| fs::exists(path).unwrap_or(false)).unwrap_or(&places[2]);
     let mut command = Command::new(path);
-    command.args(arguments).stdin(Stdio::null()).env("PATH", "/usr/bin");
+    command.args(arguments).stdin(Stdio::null()).env("PATH", "/usr/bin:/usr/sbin");
     Ok(command)
 }
 

@@ -1,13 +1,12 @@
 //! The emulator: the installed QEMU, or a newer one that was fetched for cards that the installed one lacks.
 
+use super::architecture::Architecture;
 use super::card::Card;
 use crate::command;
 use anyhow::ensure;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The installed program.
-const QEMU: &str = "qemu-system-x86_64";
 /// The folder of the newer one, unless it is named.
 const FOLDER: &str = "/var/cache/polder/guest-emulator";
 /// The variable that names it.
@@ -16,34 +15,38 @@ const VARIABLE: &str = "POLDER_GUEST_EMULATOR";
 /// A QEMU that can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Emulator {
+    /// The processor that it emulates.
+    architecture: Architecture,
     /// Directory of the newer emulator; `None` for the installed one.
     folder: Option<PathBuf>,
 }
 
 impl Emulator {
-    /// The emulator that has all of `cards`.
-    pub(super) fn with(cards: &[Card<'_>]) -> anyhow::Result<Self> {
+    /// The emulator of a processor that has all of `cards`.
+    pub(super) fn with(architecture: Architecture, cards: &[Card<'_>]) -> anyhow::Result<Self> {
         // The newer one uses the installed one's libraries.
-        ensure!(command::exists(QEMU), "{}", command::remedy(QEMU));
+        let program = architecture.emulator();
+        ensure!(command::exists(program), "{}", command::remedy(program));
         if !cards.iter().any(|card| card.model.needs_newer_emulator()) {
-            return Ok(Self { folder: None });
+            return Ok(Self { architecture, folder: None });
         }
-        Self::newer()
+        Self::newer(architecture)
     }
 
-    pub(super) fn newer() -> anyhow::Result<Self> {
+    pub(super) fn newer(architecture: Architecture) -> anyhow::Result<Self> {
         let folder = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from);
         ensure!(
-            folder.join("usr/bin").join(QEMU).is_file(),
+            folder.join("usr/bin").join(architecture.emulator()).is_file(),
             "there is no newer QEMU in {}: run scripts/guest-emulator as root, or name its folder in {VARIABLE}",
             folder.display()
         );
-        Ok(Self { folder: Some(folder) })
+        Ok(Self { architecture, folder: Some(folder) })
     }
 
     pub(super) fn command(&self) -> Command {
-        let Some(folder) = &self.folder else { return Command::new(QEMU) };
-        let mut command = Command::new(folder.join("usr/bin").join(QEMU));
+        let program = self.architecture.emulator();
+        let Some(folder) = &self.folder else { return Command::new(program) };
+        let mut command = Command::new(folder.join("usr/bin").join(program));
         for data in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(folder.join(data));
         }

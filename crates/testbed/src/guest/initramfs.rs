@@ -56,13 +56,9 @@ impl Initramfs {
         self.file(name, &bytes, mode)
     }
 
-    /// A program with the shared libraries that it needs, without its debugging information: that of an unoptimised build
-    /// has more bytes than the guest's memory has room for.
+    /// A program with the shared libraries that it needs, without its debugging information.
     pub(super) fn program(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
-        match Stripped::of(path) {
-            Some(stripped) => self.copy(&stripped.0, name, 0o755)?,
-            None => self.copy(path, name, 0o755)?,
-        }
+        self.bare_program(path, name, "strip")?;
         let said = command::run(Command::new("ldd").arg(path));
         // A static program has none, and `ldd` calls that an error.
         let libraries = said.unwrap_or_default();
@@ -70,6 +66,14 @@ impl Initramfs {
             self.copy(Path::new(library), library.trim_start_matches('/'), 0o755)?;
         }
         Ok(())
+    }
+
+    /// A program without its debugging information, which an unoptimised build has more of than the guest's memory has room for.
+    pub(super) fn bare_program(&mut self, path: &Path, name: &str, strip: &str) -> anyhow::Result<()> {
+        match Stripped::of(path, strip) {
+            Some(stripped) => self.copy(&stripped.0, name, 0o755),
+            None => self.copy(path, name, 0o755),
+        }
     }
 
     fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), bytes: &[u8]) -> anyhow::Result<()> {
@@ -107,10 +111,18 @@ impl Initramfs {
         self.archive.resize(self.archive.len().next_multiple_of(4), 0);
     }
 
-    pub(super) fn write_to(mut self, path: &Path) -> anyhow::Result<()> {
+    /// Writes the archive behind another one, whose files it may replace.
+    pub(super) fn write_to(mut self, path: &Path, before: Option<&Path>) -> anyhow::Result<()> {
         self.append("TRAILER!!!", [0, 0], (0, 0), &[])?;
         ensure!(self.names.len() > 1, "an empty guest");
-        std::fs::write(path, &self.archive).with_context(|| format!("cannot write {}", path.display()))
+        let mut bytes = match before {
+            Some(before) => {
+                std::fs::read(before).with_context(|| format!("cannot read {}", before.display()))?
+            }
+            None => Vec::new(),
+        };
+        bytes.append(&mut self.archive);
+        std::fs::write(path, &bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -118,8 +130,8 @@ impl Initramfs {
 struct Stripped(PathBuf);
 
 impl Stripped {
-    /// `None` for a small program, and where there is no `strip`.
-    fn of(path: &Path) -> Option<Self> {
+    /// `None` for a small program, and where there is no program `strip`.
+    fn of(path: &Path, strip: &str) -> Option<Self> {
         static COPIES: AtomicU32 = AtomicU32::new(0);
         if std::fs::metadata(path).ok()?.len() < LARGE {
             return None;
@@ -127,7 +139,7 @@ impl Stripped {
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let name = format!("polder-stripped-{}-{number}", std::process::id());
         let copy = Self(std::env::temp_dir().join(name));
-        let mut strip = Command::new("strip");
+        let mut strip = Command::new(strip);
         strip.arg("--strip-debug").arg("-o").arg(&copy.0).arg(path);
         command::run(&mut strip).ok().map(|_| copy)
     }

@@ -1,5 +1,6 @@
 //! The guest's kernel: an uncompressed image and its modules.
 
+use super::architecture::Architecture;
 use anyhow::{Context as _, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ pub struct Kernel {
     /// Modules that are a part of the image.
     built_in: BTreeSet<String>,
     version: String,
+    /// Flavour of Debian's kernels, such as `arm64-16k`; empty for the machine's own.
+    flavour: String,
 }
 
 impl Kernel {
@@ -25,7 +28,18 @@ impl Kernel {
     /// # Errors
     /// When it is not there; the message says how to fetch it.
     pub fn find() -> anyhow::Result<Self> {
-        Self::look("", "scripts/guest-kernel")
+        Self::look("", "", "scripts/guest-kernel")
+    }
+
+    /// Looks for the kernel of another processor or page size: `arm64`, or `arm64-16k`, which Debian 13 has.
+    ///
+    /// # Errors
+    /// When it is not there; the message says how to fetch it.
+    pub fn of_flavour(suite: Option<&str>, flavour: &str) -> anyhow::Result<Self> {
+        let named = suite.map_or_else(String::new, |suite| format!("--suite {suite} "));
+        let suite = suite.map_or_else(String::new, |suite| format!("-{suite}"));
+        let script = format!("scripts/guest-kernel {named}--flavour {flavour}");
+        Self::look(&format!("{suite}-{flavour}"), flavour, &script)
     }
 
     /// Looks for the kernel of another suite of Debian, such as `bookworm-backports`.
@@ -33,11 +47,11 @@ impl Kernel {
     /// # Errors
     /// When it is not there; the message says how to fetch it.
     pub fn of_suite(suite: &str) -> anyhow::Result<Self> {
-        Self::look(&format!("-{suite}"), &format!("scripts/guest-kernel --suite {suite}"))
+        Self::look(&format!("-{suite}"), "", &format!("scripts/guest-kernel --suite {suite}"))
     }
 
     /// Looks in the folder whose name ends with `suffix`.
-    fn look(suffix: &str, script: &str) -> anyhow::Result<Self> {
+    fn look(suffix: &str, flavour: &str, script: &str) -> anyhow::Result<Self> {
         let mut folder = std::env::var_os(VARIABLE).unwrap_or_else(|| FOLDER.into());
         folder.push(suffix);
         let folder = PathBuf::from(folder);
@@ -53,7 +67,17 @@ impl Kernel {
         let built_in = std::fs::read_to_string(folder.join("built-in")).unwrap_or_default();
         let built_in = built_in.lines().filter_map(|line| Path::new(line).file_stem());
         let built_in = built_in.map(|stem| stem.to_string_lossy().replace('-', "_")).collect();
-        Ok(Self { image, modules, built_in, version })
+        Ok(Self { image, modules, built_in, version, flavour: flavour.to_owned() })
+    }
+
+    /// The processor that it is for.
+    pub fn architecture(&self) -> Architecture {
+        Architecture::of_flavour(&self.flavour)
+    }
+
+    /// Flavour of Debian's kernels, such as `arm64-16k`; empty for the machine's own.
+    pub(super) fn flavour(&self) -> &str {
+        &self.flavour
     }
 
     /// The uncompressed image.

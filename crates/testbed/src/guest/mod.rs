@@ -6,10 +6,11 @@
 //! seconds, and does what it is told over a connection to this process.
 //!
 //! `scripts/guest-kernel` fetches the kernel; without it, or without QEMU, [`Guest::available`] says
-//! what is missing. Other kernels come from Debian's backports ([`Kernel::of_suite`]), and network cards are
-//! of the model whose driver is to be met ([`Card`]).
+//! what is missing. Other kernels come from Debian's backports ([`Kernel::of_suite`]) or are another processor's
+//! ([`Kernel::of_flavour`]), and network cards are of the model whose driver is to be met ([`Card`]).
 
 pub mod agent;
+mod architecture;
 mod card;
 mod devices;
 mod emulator;
@@ -17,6 +18,7 @@ mod initramfs;
 mod kernel;
 mod remote;
 
+pub use architecture::Architecture;
 pub use card::colons;
 pub use card::{Card, FarEnd, Model};
 pub use devices::Attached;
@@ -46,6 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const SHARED: &str = "shared";
 /// Modules that a guest needs for a shared folder.
 pub const SHARED_MODULES: [&str; 3] = ["virtio_pci", "9pnet_virtio", "9p"];
+
+/// The program that takes debugging information out of programs for 64-bit ARM.
+const ARM64_STRIP: &str = "aarch64-linux-gnu-strip";
 
 /// The bridge behind which cards share a group of the IOMMU.
 const BRIDGE: &str = "conventional";
@@ -132,8 +137,9 @@ impl Guest {
     /// # Errors
     /// The missing program or kernel, and how to get it.
     pub fn available() -> anyhow::Result<Kernel> {
-        Emulator::with(&[])?;
-        Kernel::find()
+        let kernel = Kernel::find()?;
+        Emulator::with(kernel.architecture(), &[])?;
+        Ok(kernel)
     }
 
     /// Fails where no guest with cards of these models can be started.
@@ -141,9 +147,11 @@ impl Guest {
     /// # Errors
     /// The missing program or kernel, and how to get it.
     pub fn available_with(models: &[Model], kernel: &Kernel) -> anyhow::Result<()> {
-        Emulator::with(&[])?;
+        let architecture = kernel.architecture();
+        Emulator::with(architecture, &[])?;
+        architecture.system()?;
         if models.iter().any(|model| model.needs_newer_emulator()) {
-            Emulator::newer()?;
+            Emulator::newer(architecture)?;
         }
         let modules = models.iter().flat_map(|model| model.modules()).copied().collect::<Vec<_>>();
         kernel.with_dependencies(&modules).map(drop)
@@ -191,17 +199,22 @@ impl Guest {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let cleanup = Cleanup(&directory);
         let image = directory.join("initramfs");
-        build(kernel, options)?.write_to(&image)?;
+        let architecture = kernel.architecture();
+        let system = architecture.system()?;
+        build(kernel, options)?.write_to(&image, system.as_deref())?;
         let has_iommu = options.iommu != Iommu::None;
         let iommu = options.iommu.parameters();
         let line = format!(
-            "console=ttyS0 quiet loglevel=4 panic=-1 tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {iommu}\
-             rdinit=/polder-lab -- guest-agent {port}"
+            "{} quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on {iommu}\
+             rdinit=/polder-lab -- guest-agent {port}",
+            architecture.parameters()
         );
-        let mut command = Emulator::with(options.cards)?.command();
+        let mut command = Emulator::with(architecture, options.cards)?.command();
         if let Some(remote) = remote {
             command.args(remote.machine(options.memory_mib));
-        } else if has_iommu || options.cards.iter().any(|card| card.model.is_express()) {
+        } else if architecture == Architecture::X86
+            && (has_iommu || options.cards.iter().any(|card| card.model.is_express()))
+        {
             command.args(["-machine", "q35"]);
         }
         if has_iommu {
@@ -215,7 +228,8 @@ impl Guest {
         }
         let cards = options.cards.iter().enumerate();
         command
-            .args(["-accel", "tcg", "-cpu", "max", "-nodefaults", "-no-reboot"])
+            .args(architecture.machine(kernel.flavour()))
+            .args(["-accel", "tcg", "-nodefaults", "-no-reboot"])
             .args(["-display", "none", "-serial", "stdio", "-monitor"])
             .arg(format!("unix:{},server=on,wait=off", directory.join(MONITOR).display()))
             .args(["-smp", &options.processors.to_string(), "-m", &options.memory_mib.to_string()])
@@ -405,12 +419,7 @@ fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
         files.directory(directory)?;
     }
     files.console()?;
-    files.program(options.program, "polder-lab")?;
-    for program in options.programs {
-        let path = find_program(program)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        files.program(&path, &format!("usr/bin/{name}"))?;
-    }
+    add_programs(&mut files, kernel.architecture(), options)?;
     // The uplink is an e1000: of all cards it needs the fewest modules.
     let cards = options.cards.iter().flat_map(|card| card.model.modules());
     let wanted: Vec<&str> = std::iter::once(&"e1000").chain(options.modules).chain(cards).copied().collect();
@@ -426,6 +435,28 @@ fn build(kernel: &Kernel, options: &Options<'_>) -> anyhow::Result<Initramfs> {
     files.file("modules/at-start", list(&at_start).as_bytes(), 0o644)?;
     files.file("modules/order", list(&all).as_bytes(), 0o644)?;
     Ok(files)
+}
+
+/// Adds the programs of the guest. Those of another processor are built for it, or are in its system.
+fn add_programs(
+    files: &mut Initramfs,
+    architecture: Architecture,
+    options: &Options<'_>,
+) -> anyhow::Result<()> {
+    let mut add = |path: &Path, name: &str| match architecture {
+        Architecture::X86 => files.program(path, name),
+        Architecture::Arm64 => files.bare_program(path, name, ARM64_STRIP),
+    };
+    add(options.program, "polder-lab")?;
+    for program in options.programs {
+        if architecture == Architecture::Arm64 && !program.starts_with('/') {
+            continue;
+        }
+        let path = find_program(program)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        add(&path, &format!("usr/bin/{name}"))?;
+    }
+    Ok(())
 }
 
 fn find_program(name: &str) -> anyhow::Result<PathBuf> {
