@@ -1,6 +1,6 @@
 //! Gateways that die, interfaces that go, and the effects for other machines.
 
-use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream, wire};
+use crate::support::{Gateway, address, assert_reaches, assert_silent, root_or_skip, soon, stream, wire};
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::traffic::sockets::wait_for_ping;
 use std::net::Ipv4Addr;
@@ -188,7 +188,7 @@ members = ["eth0", "eth1", "eth2"]
         gateway.wait_until_said("eth2");
         plug(&net);
     }
-    assert!(wait_for_ping(&net.left, there, SOON).unwrap(), "{}", gateway.said());
+    assert!(wait_for_ping(&net.left, there, soon()).unwrap(), "{}", gateway.said());
     let third = gateway.show("ports")["ports"][2].clone();
     assert_eq!((&third["mode"], &third["openings"]), (&"skb, TCX and a TAP".into(), &4.into()), "{third:#}");
     gateway.stop();

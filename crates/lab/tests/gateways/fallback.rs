@@ -2,7 +2,7 @@
 
 use crate::death::{Net, RIGHT};
 use crate::machines::until;
-use crate::support::{Gateway, SOON, assert_reaches, polder, root_or_skip, stream};
+use crate::support::{Gateway, assert_reaches, polder, root_or_skip, soon, stream};
 use polder_testbed::command::Running;
 use polder_testbed::topology::Namespace;
 use polder_testbed::traffic::sockets::wait_for_ping;
@@ -106,7 +106,7 @@ fn a_tap_that_somebody_removes_is_made_again_and_nothing_is_lost_unaccounted() {
         });
         gateway.wait_until_said("the TAP of the interface was removed");
         until("the port is opened again", || rows(&gateway)[0]["openings"] == openings);
-        assert!(wait_for_ping(&net.left, RIGHT, SOON).unwrap(), "{}", gateway.said());
+        assert!(wait_for_ping(&net.left, RIGHT, soon()).unwrap(), "{}", gateway.said());
         assert_eq!(word(&rows(&gateway)[0]["mode"]), "skb, TCX and a TAP");
     }
     gateway.stop();

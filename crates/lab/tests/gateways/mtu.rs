@@ -1,6 +1,6 @@
 //! The edge of the MTU: what fits passes, what does not is answered or cut, TCP never notices.
 
-use crate::support::{Gateway, SOON, root_or_skip};
+use crate::support::{Gateway, root_or_skip, soon};
 use crate::tunnel::{FAR, NEAR, Net, SERVER, heard};
 use polder_datapath::wire::Checksum;
 use polder_testbed::clock;
@@ -100,7 +100,7 @@ fn tcp_learns_its_segment_size() {
 
 /// Pings with DF until the answer is that this much fits.
 fn told(net: &Net, mtu: u16) {
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     loop {
         let (_, said) = ping(&net.client, FITS, true);
         if said.contains(&format!("mtu = {mtu}")) {
@@ -149,7 +149,7 @@ fn a_narrower_path_is_learnt_from_routes_and_from_routers() {
     net.near.ip(&["link", "set", "dev", "radio0", "mtu", "1350"]).unwrap();
     told(&net, 1312);
     net.near.ip(&["link", "set", "dev", "radio0", "mtu", "1500"]).unwrap();
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while !ping(&net.client, FITS, true).0 {
         assert!(clock::now() < end, "the path is as wide as before");
         net.client.ip(&["route", "flush", "cache"]).unwrap();

@@ -1,7 +1,7 @@
 //! A second gateway on interfaces of the first one.
 
 use crate::machines::{addresses, machine, reaches, until};
-use crate::support::{Gateway, SOON, polder, root_or_skip, wire};
+use crate::support::{Gateway, polder, root_or_skip, soon, wire};
 use polder_testbed::clock;
 use polder_testbed::command::{self, Running};
 use polder_testbed::topology::{Namespace, Topology};
@@ -146,7 +146,7 @@ fn of_two_that_start_at_once_one_runs() {
     let files = [net.file("forth", &(forth + bridge)), net.file("back", &(back + bridge))];
     for _ in 0..8 {
         let mut both = files.each_ref().map(|file| net.start_by_unit(file));
-        let end = clock::now() + SOON;
+        let end = clock::now() + soon();
         let refused = loop {
             if let Some(ended) = both.iter_mut().position(|process| process.check().is_err()) {
                 break ended;

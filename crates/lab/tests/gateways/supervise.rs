@@ -3,7 +3,7 @@
 use crate::death::{KERNEL, Net, RIGHT};
 use crate::hooks::nft;
 use crate::support::{
-    Gateway, SOON, address, assert_reaches, assert_silent, polder, root_or_skip, skip, wire,
+    Gateway, address, assert_reaches, assert_silent, polder, root_or_skip, skip, soon, wire,
 };
 use crate::usb::Desk;
 use polder::device::{self, Spares};
@@ -153,7 +153,7 @@ fn a_capture_that_loses_its_thread_ends_alone() {
     let mut capture = command.stderr(Stdio::null()).spawn().unwrap();
     let lost = thread(&gateway, "capture");
     // What is ended while it begins may hold what others wait for.
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
         assert!(clock::now() < end, "nothing is captured");
         assert_reaches(&net.left, RIGHT);
@@ -161,7 +161,7 @@ fn a_capture_that_loses_its_thread_ends_alone() {
     hold::end(lost).unwrap();
     let took = said(&mut gateway, "the thread capture has ended");
     assert!(took < NOTICED + BUSY, "{took:?}");
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while capture.try_wait().unwrap().is_none() {
         assert!(clock::now() < end, "the capture goes on");
         std::thread::sleep(Duration::from_millis(10));
@@ -188,7 +188,7 @@ fn hooks_are_watched_by_another_thread_when_theirs_is_lost() {
     let took = said(&mut gateway, "the thread kernel-hooks has ended");
     assert!(took < NOTICED + BUSY, "{took:?}");
     assert_reaches(&net.left, RIGHT);
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while thread(&gateway, "kernel-hooks") == lost {
         assert!(clock::now() < end, "nobody watches: {}", gateway.said());
         std::thread::sleep(Duration::from_millis(10));
@@ -298,7 +298,7 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
     let mut asked = Vec::new();
     for turn in 1..=2 {
         // A search that asks has begun; one that is ended before that is not yet supervised.
-        let end = clock::now() + 3 * SOON;
+        let end = clock::now() + 3 * soon();
         while asked.len() < turn {
             asked.extend(silent.accept());
             assert!(clock::now() < end, "nobody asks: {}", gateway.said());
@@ -309,7 +309,7 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
         assert!(took < NOTICED + BUSY, "{took:?}");
     }
     let lost = || gateway.show("ports")["lost_threads"].as_array().map_or(0, Vec::len);
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while lost() < 2 {
         assert!(clock::now() < end, "{:#}", gateway.show("ports"));
         std::thread::sleep(Duration::from_millis(10));
@@ -317,7 +317,7 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
     drop(silent);
     let shown = desk.plug_in(Door::Tcp(listen(number)));
     let open = || gateway.show("ports")["ports"][0]["open"] == true;
-    let end = clock::now() + 3 * SOON;
+    let end = clock::now() + 3 * soon();
     while !open() {
         assert!(clock::now() < end, "{:#}", gateway.show("ports"));
         std::thread::sleep(Duration::from_millis(50));
@@ -363,7 +363,7 @@ fn an_interface_without_receive_thread_has_none_when_its_worker_is_lost() {
                 let _ = sender.send_to(&[0; 64], (target, 7007));
             }
         });
-        let end = clock::now() + SOON;
+        let end = clock::now() + soon();
         while gateway.drops("rx-overrun") == 0 {
             assert!(clock::now() < end, "it is never overloaded");
             std::thread::sleep(Duration::from_millis(10));

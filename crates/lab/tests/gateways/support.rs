@@ -14,8 +14,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time for which anything may take that ought to happen at once.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// Time for which anything may take that ought to happen at once: 10 s, or what the environment says of an emulated machine.
+pub(crate) fn soon() -> Duration {
+    let seconds = std::env::var("POLDER_TEST_SECONDS").ok();
+    Duration::from_secs(seconds.map_or(10, |seconds| seconds.parse().unwrap()))
+}
 
 /// Says loudly that a test cannot run without root.
 pub(crate) fn root_or_skip(test: &str) -> bool {
@@ -111,7 +114,7 @@ impl Gateway {
 
     /// Waits until the control socket answers.
     fn wait(&mut self) {
-        let end = clock::now() + SOON;
+        let end = clock::now() + soon();
         while self.ask("ports").is_err() {
             self.process.check().unwrap();
             assert!(clock::now() < end, "{}", self.said());
@@ -178,7 +181,7 @@ impl Gateway {
 
     /// Waits until it has printed `text`.
     pub(crate) fn wait_until_said(&mut self, text: &str) {
-        let end = clock::now() + SOON;
+        let end = clock::now() + soon();
         while !self.process.said().contains(text) {
             assert!(clock::now() < end, "{text:?} was not said: {}", self.said());
             std::thread::sleep(Duration::from_millis(10));
@@ -209,7 +212,7 @@ impl Gateway {
 
     /// Waits for it to end by itself; gives its exit code.
     pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
-        self.process.wait(SOON).unwrap().code()
+        self.process.wait(soon()).unwrap().code()
     }
 
     /// Error message of `polder show WHAT` when there is no gateway.
@@ -226,7 +229,7 @@ impl Gateway {
     /// Ends it as nothing can prepare for.
     pub(crate) fn kill(mut self) {
         self.signal(Signal::KILL);
-        self.process.wait(SOON).unwrap();
+        self.process.wait(soon()).unwrap();
     }
 
     /// Runs `polder` with other arguments in the gateway's namespace.
@@ -243,7 +246,7 @@ impl Gateway {
     ///
     /// Others may go on sending, so what one look has seen is not asked for again.
     pub(crate) fn assert_conserved(&self) {
-        let end = clock::now() + 4 * SOON;
+        let end = clock::now() + 4 * soon();
         loop {
             let (unaccounted, on_their_way) = (self.term("unaccounted"), self.on_their_way());
             if (unaccounted, on_their_way) == (0, 0) {
@@ -305,7 +308,7 @@ pub(crate) fn address(namespace: &Namespace, interface: &str, address: Ipv4Addr,
 
 /// Asserts that `to` answers `from`.
 pub(crate) fn assert_reaches(from: &Namespace, to: Ipv4Addr) {
-    assert!(wait_for_ping(from, to, SOON).unwrap(), "{to} does not answer {}", from.name());
+    assert!(wait_for_ping(from, to, soon()).unwrap(), "{to} does not answer {}", from.name());
 }
 
 /// Asserts that `to` does not answer `from` for a while.

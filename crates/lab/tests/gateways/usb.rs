@@ -1,7 +1,7 @@
 //! A USB adapter as a port of a gateway: a model behind USB/IP, whose wire is an interface of a station's
 //! kernel.
 
-use crate::support::{Gateway, SOON, address, assert_reaches, assert_silent, root_or_skip, stream};
+use crate::support::{Gateway, address, assert_reaches, assert_silent, root_or_skip, soon, stream};
 use polder_devices::lan78xx::model;
 use polder_judges::lan78xx::{Door, Shown, Wire};
 use polder_testbed::clock;
@@ -82,7 +82,7 @@ fn port(polder: &Gateway) -> Value {
 }
 
 fn wait_until_open(polder: &Gateway, open: bool) -> Value {
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     loop {
         let row = port(polder);
         if row["open"] == open {
@@ -95,7 +95,7 @@ fn wait_until_open(polder: &Gateway, open: bool) -> Value {
 
 /// Waits until each buffer of a transfer is free or in flight: nothing moves, so none is held.
 fn wait_until_transfers_rest(polder: &Gateway) {
-    let end = clock::now() + 6 * SOON;
+    let end = clock::now() + 6 * soon();
     loop {
         let shown = polder.show("buffers");
         let rows = shown["buffers"]["transfers"].as_array().unwrap();
@@ -146,7 +146,7 @@ fn an_adapter_on_another_machine_is_a_port_that_comes_and_goes() {
     desk.traffic();
     // Taken away at once, without a word to the client.
     shown.bench().adapter.unplug();
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while port(&polder)["openings"].as_u64() < Some(3) {
         assert!(clock::now() < end, "{:#}", port(&polder));
         std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,6 @@
 //! VXLAN with several remotes, which are kernels.
 
-use crate::support::{Gateway, SOON, address, assert_reaches, polder, root_or_skip, wire};
+use crate::support::{Gateway, address, assert_reaches, polder, root_or_skip, soon, wire};
 use polder_datapath::wire::Checksum;
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
@@ -124,7 +124,7 @@ fn exchange(sockets: &[PacketSocket; 3], from: usize, to: [u8; 6], kind: u8) -> 
     }
     let mut counts = [0; 3];
     let mut last = clock::now();
-    let end = last + SOON;
+    let end = last + soon();
     while clock::now() - last < QUIET && clock::now() < end {
         for (count, socket) in counts.iter_mut().zip(sockets) {
             let came = received(socket, &mark);
@@ -197,7 +197,7 @@ fn a_router_says_what_the_path_of_vxlan_carries() {
     assert_reaches(&net.near, inside(2));
     assert_eq!(gateway.all("tunnels", "mtu"), [1450]);
     complain(&net, 1300);
-    let end = clock::now() + SOON;
+    let end = clock::now() + soon();
     while gateway.all("tunnels", "path_mtu") != [1300] {
         assert!(clock::now() < end, "{:#}", gateway.show("tunnels"));
         std::thread::sleep(Duration::from_millis(50));

@@ -1,6 +1,6 @@
 //! Workers come and go while packets run.
 
-use crate::support::{Gateway, SOON, address, assert_reaches, root_or_skip, stream, wire};
+use crate::support::{Gateway, address, assert_reaches, root_or_skip, soon, stream, wire};
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::{clock, command};
 use std::fs;
@@ -88,7 +88,7 @@ fn workers_come_and_go_under_load() {
         let arrivals = load.join().unwrap();
         assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{arrivals:?}");
         // Whoever else uses the machine may keep anybody from reading; but no packet goes without a word.
-        let end = clock::now() + SOON;
+        let end = clock::now() + soon();
         while arrivals.lost > books.lost() - first && clock::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
