@@ -17,7 +17,7 @@ use polder_buffers::{
 
 /// The packet contradicts its metadata, which its sender chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the packet cannot be cut as its description says")]
+#[error("the packet cannot be segmented as its metadata describe")]
 pub struct Unfit;
 
 /// Headroom in bytes that is left for outer headers if the payload is not copied.

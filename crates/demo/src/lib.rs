@@ -39,24 +39,21 @@ pub enum Forwarder {
 pub fn run(forwarder: Forwarder) -> anyhow::Result<()> {
     let screen = Screen::new();
     if !is_root() {
-        ensure!(
-            forwarder == Forwarder::Polder,
-            "the kernel forwards between namespaces only: that needs root"
-        );
+        ensure!(forwarder == Forwarder::Polder, "forwarding by the kernel needs namespaces: run as root");
         return memory::run(screen);
     }
     let start = clock::now();
     print::title(screen, forwarder);
-    let step = screen.step("laying the network");
+    let step = screen.step("setting up the network");
     let mut topology = Topology::new()?;
     let network = Network::lay_with_offloads(&mut topology)?;
     drop(step);
-    print::done(screen, "four namespaces, three wires with every offload", clock::now() - start);
+    print::done(screen, "four namespaces, three links with all offloads", clock::now() - start);
     match forwarder {
         Forwarder::Polder => with_polder(screen, &topology, &network)?,
         Forwarder::Kernel => with_kernel(screen, &network)?,
     }
-    let step = screen.step("taking everything down");
+    let step = screen.step("removing everything");
     drop(topology);
     drop(step);
     print::end(screen, clock::now() - start);
@@ -72,7 +69,7 @@ fn with_polder(screen: Screen, topology: &Topology, network: &Network) -> anyhow
     access_point.wait()?;
     station.wait()?;
     let answered = wait_for_ping(&network.client, SERVER, FIRST_PACKET)?;
-    ensure!(answered, "no packet comes through{}", measure::whereabouts(&access_point, &station));
+    ensure!(answered, "no packet passes{}", measure::whereabouts(&access_point, &station));
     drop(step);
     print::done(screen, "two gateways; the client reaches the server", clock::now() - begun);
 
@@ -81,7 +78,7 @@ fn with_polder(screen: Screen, topology: &Topology, network: &Network) -> anyhow
     let balanced = print::conservation(screen, &[&access_point, &station])?;
     access_point.stop()?;
     station.stop()?;
-    ensure!(balanced, "packets are unaccounted for");
+    ensure!(balanced, "some packets are unaccounted for");
     Ok(())
 }
 
@@ -90,7 +87,7 @@ fn with_kernel(screen: Screen, network: &Network) -> anyhow::Result<()> {
     ACCESS_POINT.bridge_in_kernel(&network.access_point)?;
     STATION.bridge_in_kernel(&network.station)?;
     let answered = wait_for_ping(&network.client, SERVER, FIRST_PACKET)?;
-    ensure!(answered, "no packet comes through the kernel's bridges");
+    ensure!(answered, "no packet passes the kernel's bridges");
     print::done(screen, "two bridges; the client reaches the server", clock::now() - begun);
     measure::all(screen, network)
 }

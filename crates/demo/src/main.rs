@@ -9,7 +9,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "polder-demo", version, max_term_width = 100)]
 struct Arguments {
-    /// Let the kernel's bridge and VXLAN forward in Polder's place, for comparison.
+    /// Use the kernel's bridge and VXLAN in place of Polder, for comparison.
     #[arg(long)]
     kernel: bool,
 }

@@ -35,7 +35,7 @@ const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Measures and prints everything that the traffic shows.
 pub(super) fn all(screen: Screen, network: &Network) -> anyhow::Result<()> {
     let (client, server) = (&network.client, &network.server);
-    let step = screen.step("measuring: nothing, to see what idling costs");
+    let step = screen.step("measuring: CPU use without traffic");
     let (idle, ()) = idle_during(|| Ok(interrupt::sleep(IDLE_TIME)?))?;
 
     step.says("measuring: ping");
@@ -63,7 +63,7 @@ pub(super) fn all(screen: Screen, network: &Network) -> anyhow::Result<()> {
     }
 
     print::latency_heading(screen, LATENCY_FRAME);
-    for (label, rate) in [("sparse", SPARSE_RATE), ("half of the rate above", latency_rate)] {
+    for (label, rate) in [("sparse", SPARSE_RATE), ("at half of the rate above", latency_rate)] {
         step.says(&format!("measuring: latency, {label}"));
         let outcome = stream(client, server, LATENCY_FRAME, rate, LATENCY_TIME).run()?;
         print::latency(screen, rate, &outcome);

@@ -24,9 +24,9 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
     print::title(screen, Forwarder::Polder);
     print::without_root(screen);
     let mut cables = Cables::lay()?;
-    print::done(screen, "two gateways, three cables in memory; packets come through", clock::now() - begun);
+    print::done(screen, "two gateways, three in-memory cables; packets pass", clock::now() - begun);
 
-    let step = screen.step("measuring: nothing, to see what idling costs");
+    let step = screen.step("measuring: CPU use without traffic");
     let idle = idle()?;
     step.says("measuring: one packet at a time");
     let outcome = cables.exchange(true, 64, 1, Until::Packets(PING_PONGS))?;
@@ -57,7 +57,7 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
         lock(gateway).stop();
     }
     print::end(screen, clock::now() - begun);
-    ensure!(balanced == [true, true], "packets are unaccounted for");
+    ensure!(balanced == [true, true], "some packets are unaccounted for");
     Ok(())
 }
 

@@ -117,7 +117,7 @@ fn bits_per_second(packets_per_second: f64, frame_bytes: usize) -> f64 {
 
 pub(super) fn latency_heading(screen: Screen, frame_bytes: usize) {
     screen.line("");
-    let text = format!("one way, {frame_bytes}-byte frames, from when a packet was due to when it was read");
+    let text = format!("one-way delay, {frame_bytes}-byte frames, from the scheduled send time to the read");
     row(screen, "latency", &screen.dim(&text));
 }
 
@@ -159,7 +159,7 @@ pub(super) fn gateways(screen: Screen, gateways: &[&Gateway]) -> anyhow::Result<
 
 /// True if each packet has been accounted for; says so.
 pub(super) fn conservation(screen: Screen, gateways: &[&Gateway]) -> anyhow::Result<bool> {
-    screen.heading("where every packet went");
+    screen.heading("account of all packets");
     let mut balanced = true;
     for gateway in gateways {
         let counters = gateway.counters()?;
@@ -168,7 +168,7 @@ pub(super) fn conservation(screen: Screen, gateways: &[&Gateway]) -> anyhow::Res
         let verdict = match unaccounted {
             Some(0) => screen.good("✓ unaccounted 0"),
             Some(count) => screen.bad(&format!("✗ unaccounted {count}")),
-            None => screen.bad("✗ the counters do not say"),
+            None => screen.bad("✗ the counters do not show it"),
         };
         let parts = [
             "received",
@@ -227,7 +227,7 @@ pub(super) fn one_at_a_time(screen: Screen, outcome: &Outcome) {
         at(0.99),
         at(0.999),
         time(outcome.latency.max()),
-        screen.dim("one way, both workers woken for it")
+        screen.dim("one-way delay, both workers woken for each packet")
     );
     screen.line("");
     row(screen, "one packet at a time", &format!("  {text}"));
@@ -235,9 +235,7 @@ pub(super) fn one_at_a_time(screen: Screen, outcome: &Outcome) {
 
 pub(super) fn rates_heading(screen: Screen) {
     screen.line("");
-    let text = format!(
-        "{WINDOW} packets on the way at a time; encapsulated by one gateway, decapsulated by the other"
-    );
+    let text = format!("{WINDOW} packets in flight; encapsulated by one gateway, decapsulated by the other");
     row(screen, "rate", &screen.dim(&text));
 }
 
@@ -285,7 +283,7 @@ pub(super) fn balance(screen: Screen, title: &str, accounts: &Accounts) -> bool 
 
 pub(super) fn end(screen: Screen, took: Duration) {
     screen.line(format!(
-        "\n  {} everything is taken down again; {:.0} s in all\n",
+        "\n  {} everything is removed; {:.0} s in all\n",
         screen.good("✓"),
         took.as_secs_f64()
     ));

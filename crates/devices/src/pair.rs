@@ -40,7 +40,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     /// The system provides no event descriptor.
-    #[error("cannot make an event for an in-memory cable: {0}; raise the limit of open files")]
+    #[error("cannot create an event descriptor for an in-memory cable: {0}; raise the limit of open files")]
     Event(Errno),
     /// No memory for the copies of [`copying`].
     #[error(transparent)]

@@ -20,7 +20,7 @@ const DEFAULT: &str = "info";
 /// Error: a filter without a valid level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0} is no level: take `error`, `warn`, `info`, `debug`, `trace` or `off`, or MODULE=LEVEL as in \
+    "{0} is not a log level: use `error`, `warn`, `info`, `debug`, `trace` or `off`, or MODULE=LEVEL as in \
      `info,polder::runtime=debug`"
 )]
 pub struct FilterError(String);
@@ -73,7 +73,7 @@ pub fn begin(colour: bool) -> Result<(), FilterError> {
 /// # Errors
 /// When `words` is no valid filter.
 pub fn set(words: &str) -> Result<String, FilterError> {
-    let Some(known) = FILTER.get() else { return Err(FilterError("the process has no log".to_owned())) };
+    let Some(known) = FILTER.get() else { return Err(FilterError("the process has no logger".to_owned())) };
     let mut state = known.words.lock().unwrap_or_else(PoisonError::into_inner);
     let words = if words == "default" { state.0.clone() } else { words.trim().to_owned() };
     if (known.change)(filter(&words)?) {

@@ -12,7 +12,7 @@ pub(crate) fn read(path: &str, longest: u64, what: &str) -> Result<String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_string(&mut text));
     let length = read.with_context(|| {
-        format!("cannot read {path}; it has to be in or below the directory of the configuration")
+        format!("cannot read {path}; the file has to be in or below the directory of the configuration")
     })?;
     ensure!(length as u64 <= longest, "{path} is longer than {longest} octets, too long for {what}");
     Ok(text)

@@ -108,7 +108,7 @@ fn a_forward_policy_of_drop_concerns_a_router_and_no_bridge() {
     let said = found(&acknowledged, POLICY_DROP);
     assert!(said.len() == 2 && said.iter().all(|(_, severity, _)| severity == "warning"), "{said:#?}");
     assert!(
-        said[0].2.contains("bypassed, as `kernel_hooks` says: nftables chain `inet own forw`"),
+        said[0].2.contains("bypassed because of `kernel_hooks`: nftables chain `inet own forw`"),
         "{said:#?}"
     );
     // One port alone.
@@ -304,8 +304,8 @@ fn chains_and_filters_of_an_interface_concern_every_port_on_it() {
     let filters = "tc qdisc add dev pdlan clsact; tc filter add dev pdlan ingress bpf da bytecode '1,6 0 0 2'; \
                    tc filter add dev pdlan egress u32 match u32 0 0 action mirred egress mirror dev pdwan; \
                    tc filter add dev pdlan egress u32 match u32 1 1 flowid 1:1";
-    let bpf = ("port.lan", "tc filter bpf pref 49152 at ingress of pdlan would give them to a BPF program");
-    let mirror = ("port.lan", "at egress of pdlan would send them, or copies, elsewhere");
+    let bpf = ("port.lan", "tc filter bpf pref 49152 at ingress of pdlan would pass them to a BPF program");
+    let mirror = ("port.lan", "at egress of pdlan would redirect or mirror them");
     for configuration in [ROUTER, BRIDGE] {
         problems(configuration, chains, &[early, late]);
         problems(configuration, filters, &[bpf, mirror]);
@@ -343,8 +343,8 @@ fn programs_of_tcx_concern_every_port_on_their_interface() {
         return skip(test, "the kernel has no TCX: Linux 6.6");
     }
     let text = "tc 1 BPF program (tcx) at";
-    let early = format!("{text} ingress of pdlan would give them to a BPF program");
-    let late = format!("{text} egress of pdwan would give them to a BPF program");
+    let early = format!("{text} ingress of pdlan would pass them to a BPF program");
+    let late = format!("{text} egress of pdwan would pass them to a BPF program");
     for configuration in [ROUTER, BRIDGE] {
         problems(configuration, TCX, &[("port.lan", &early), ("port.wan", &late)]);
     }
@@ -404,7 +404,7 @@ fn remedy_is_accepted(configuration: &str, script: &str, command: &str) {
     for (_, _, text) in &found {
         assert!(text.contains(&format!("`{command}`")), "{command}: {text}");
         let opens = text.contains("would drop") || text.contains("would reject");
-        assert_eq!(text.contains("which lets through what this keeps out"), opens, "{text}");
+        assert_eq!(text.contains("which lets packets pass that this rule would stop"), opens, "{text}");
     }
     assert!(!found.is_empty(), "{script}");
     problems(configuration, &format!("{script}\n{command} >/dev/null"), &[]);

@@ -28,13 +28,13 @@ use std::time::Duration;
     after_help = "Keys: Tab or 1-5 view, s sort, r reverse, / filter, g gateway, space pause, q quit."
 )]
 struct Arguments {
-    /// The gateway's name; may be given several times.
+    /// Name of a gateway; may be given several times.
     #[arg(long, short, value_name = "NAME")]
     gateway: Vec<String>,
-    /// A gateway's control socket; may be given several times.
+    /// Path of a gateway's control socket; may be given several times.
     #[arg(long, short, value_name = "PATH")]
     socket: Vec<PathBuf>,
-    /// Seconds between two looks.
+    /// Seconds between two updates.
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=60))]
     interval: u16,
 }
@@ -71,7 +71,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let interval = Duration::from_secs(arguments.interval.into());
     let mut app = App::new(is_utf8());
-    let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
+    let mut terminal = ratatui::try_init().context("cannot control this terminal")?;
     let outcome = follow(&mut terminal, &mut app, &mut sources, interval);
     ratatui::restore();
     outcome

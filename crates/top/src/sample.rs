@@ -76,7 +76,7 @@ impl Source {
         let mut shown = Vec::new();
         for what in ASKED {
             let answer = client.ask(Ask::show(what))?;
-            let Answer::Shown(view) = answer else { bail!("the gateway has answered another question") };
+            let Answer::Shown(view) = answer else { bail!("the gateway's answer does not fit the request") };
             shown.push(*view);
         }
         self.client = Some(client);

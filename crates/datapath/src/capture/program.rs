@@ -24,7 +24,7 @@ pub struct Instruction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadProgram {
     /// No instruction, or more than [`MOST_INSTRUCTIONS`].
-    #[error("{0} instructions; a program has 1 to {MOST_INSTRUCTIONS}")]
+    #[error("the program has {0} instructions; it must have 1 to {MOST_INSTRUCTIONS}")]
     Length(usize),
     /// An instruction that does not exist.
     #[error("instruction {0} has an unknown code")]
@@ -36,13 +36,13 @@ pub enum BadProgram {
     #[error("the last instruction does not end the program")]
     NoEnd,
     /// A scratch memory index out of range.
-    #[error("instruction {0} uses memory that there is not")]
+    #[error("instruction {0} uses a scratch index out of range")]
     Memory(usize),
     /// A division by the constant zero, or a shift by 32 or more.
     #[error("instruction {0} divides by zero, or shifts too far")]
     Operand(usize),
     /// A packet offset that is an extension of the kernel.
-    #[error("instruction {0} asks for something that is not in the packet")]
+    #[error("instruction {0} reads data that the packet does not have")]
     Extension(usize),
 }
 

@@ -25,11 +25,11 @@ macro_rules! route_counters {
 
 route_counters! {
     forwarded, "Packets sent on to a neighbour.";
-    to_host, "Packets handed to the machine itself.";
+    to_host, "Packets delivered to the host itself.";
     to_kernel, "Packets returned to the kernel, which forwards them.";
     answered, "Pings, ARP requests and solicitations that Polder answered.";
-    fragmented, "Packets that were cut into fragments.";
-    fragments, "Fragments that those were cut into.";
+    fragmented, "Packets that were fragmented.";
+    fragments, "Fragments created.";
     told, "ICMP errors sent.";
     silenced, "ICMP errors that were not sent: the rate limit, or no memory.";
     asked, "ARP requests and solicitations sent.";

@@ -77,9 +77,9 @@ stages! { $
     Decapsulate, "decapsulate", "tunnel/decapsulate.rs", [], "outer headers checked and removed, fragments reassembled",
         decapsulate: tunnel::DecapsulateState, reads tunnels: Tunnels "Tunnels and the ports they go over.", inbound;
     Filter, "filter", "filter", [], "rules applied, on the way in and on the way out",
-        filter: filter::FilterState, reads filters: Filters "Rules, if there are any.", inbound;
+        filter: filter::FilterState, reads filters: Filters "Filter rules, if configured.", inbound;
     Route, "route", "route", [], "next hop looked up, where there is a router",
-        route: route::RouteState, reads routers: Routers "Routers, if there are any.";
+        route: route::RouteState, reads routers: Routers "Routers, if configured.";
     Bridge, "bridge", "forward", [
         "datapath/src/forward/bridge.rs",
         "datapath/src/forward/bridge/header.rs",
@@ -89,7 +89,7 @@ stages! { $
         "datapath/src/forward/fdb/mod.rs",
     ], "egress port looked up, or flooded",
         bridge: forward::BridgeState, reads bridges: Bridges "Bridges and their members.";
-    Segment, "segment", "segment.rs", [], "super-packets cut for ports that take none";
+    Segment, "segment", "segment.rs", [], "super-packets segmented for ports that take none";
     Encapsulate, "encapsulate", "tunnel/encapsulate.rs", [
         "datapath/src/tunnel/encapsulate.rs",
         "datapath/src/tunnel/table.rs",

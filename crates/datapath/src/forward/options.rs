@@ -144,7 +144,7 @@ pub enum BridgeError {
         seconds: u32,
     },
     /// A static entry for a group or zero address.
-    #[error("{bridge}: {address} is not the address of one station")]
+    #[error("{bridge}: {address} is not a unicast address")]
     StaticGroup {
         /// The bridge.
         bridge: String,

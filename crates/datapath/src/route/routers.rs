@@ -20,13 +20,13 @@ pub enum RoutersError {
     #[error("interface {0:?} is given twice")]
     Twice(InterfaceId),
     /// The interface's router does not exist.
-    #[error("interface {0:?} is of {1:?}, which there is not")]
+    #[error("interface {0:?} refers to {1:?}, which does not exist")]
     NoRouter(InterfaceId, RouterId),
     /// The MTU is below [`LEAST_MTU`].
     #[error("interface {0:?}: an MTU of {1} is too small: at least {LEAST_MTU} bytes")]
     MtuTooSmall(InterfaceId, u16),
     /// The MAC address is multicast.
-    #[error("interface {0:?}: {1} is no station's address")]
+    #[error("interface {0:?}: {1} is not a unicast MAC address")]
     NoStation(InterfaceId, MacAddress),
 }
 

@@ -74,7 +74,7 @@ pub enum TunnelsError {
     #[error("port {} is given twice", .0.0)]
     PortTwice(PortId),
     /// The tunnel's underlay is not an underlay port.
-    #[error("port {} is no underlay port", .0.0)]
+    #[error("port {} is not an underlay port", .0.0)]
     NoUnderlay(PortId),
     /// Packets of two tunnels could not be distinguished.
     #[error("two tunnels run from {0} with the same key or VNI; give them different ones")]

@@ -248,25 +248,26 @@ macro_rules! tunnel_counters {
 }
 
 tunnel_counters! {
-    received, "Packets taken out of the tunnel.";
+    received, "Packets decapsulated from the tunnel.";
     received_bytes, "Bytes of those: the frames inside, FCS excluded.";
     last_received, "When the last of those came, on the gateway's clock, in nanoseconds; 0 for never.";
-    sent, "Packets put into the tunnel.";
+    sent, "Packets encapsulated into the tunnel.";
     sent_bytes, "Bytes of those: the frames inside, FCS excluded.";
     bad_checksum, "Packets from the tunnel whose checksum is wrong or missing.";
     out_of_sequence, "Packets from the tunnel that came late or without a sequence number.";
-    resynchronised, "Times that the other end's sequence started anew after a silence.";
-    not_ecn_capable, "Packets from the tunnel that met congestion and cannot say so inside.";
-    reassembled, "Packets from the tunnel put together from fragments.";
-    fragmented, "Packets into the tunnel that were cut into fragments.";
-    fragments, "Fragments that those were cut into.";
-    too_big, "Packets for the tunnel that were too big for it.";
-    too_big_reported, "ICMP messages that said so to the sender.";
-    too_big_silenced, "ICMP messages that the rate limit held back.";
-    mss_clamped, "TCP connections whose segment size was lowered.";
-    recursion, "Packets for the tunnel that were outer packets of a tunnel already.";
-    no_neighbour, "Packets for the tunnel while the next hop's address was not known.";
-    keepalives_answered, "Keepalives of the other end that were sent back.";
+    resynchronised, "Times that the other end's sequence numbers restarted after a pause.";
+    not_ecn_capable, "Packets from the tunnel with outer congestion marks whose inner packet is not \
+                      ECN-capable.";
+    reassembled, "Packets from the tunnel reassembled from fragments.";
+    fragmented, "Packets into the tunnel that were fragmented.";
+    fragments, "Fragments created from packets into the tunnel.";
+    too_big, "Packets longer than the tunnel's MTU.";
+    too_big_reported, "ICMP errors sent to their senders.";
+    too_big_silenced, "ICMP errors suppressed by the rate limit.";
+    mss_clamped, "TCP connections whose MSS was lowered.";
+    recursion, "Packets for the tunnel that were already outer packets of a tunnel.";
+    no_neighbour, "Packets for the tunnel dropped because the next hop's address was unknown.";
+    keepalives_answered, "Keepalives of the other end that were answered.";
     keepalives_heard, "Answers to keepalives of this end.";
     last_keepalive, "When the last of those came, on the gateway's clock, in nanoseconds; 0 for never.";
 }

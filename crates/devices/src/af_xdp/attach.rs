@@ -149,12 +149,12 @@ fn attached(interface: u32) -> Option<String> {
 /// Returns the meaning of a hook's error.
 fn why(hook: Hook, errno: Errno) -> String {
     match (hook, errno) {
-        (Hook::Native, Errno::OPNOTSUPP) => "the driver does not offer it".to_owned(),
-        (Hook::Native, Errno::NOSPC) => "the driver has too few queues for it; with a veth, the peer must \
-                                         not have more to send than this end to receive"
+        (Hook::Native, Errno::OPNOTSUPP) => "the driver does not support it".to_owned(),
+        (Hook::Native, Errno::NOSPC) => "the driver has too few queues for it; of a veth, the peer must not \
+                                         have more transmit queues than this end has receive queues"
             .to_owned(),
         (Hook::Native, Errno::RANGE | Errno::INVAL) => {
-            format!("the driver refuses ({errno}); often the MTU or an offload such as LRO is in the way")
+            format!("the driver refuses ({errno}); a frequent cause is the MTU or an offload such as LRO")
         }
         (Hook::Native | Hook::Generic, errno) => format!("{errno}"),
     }

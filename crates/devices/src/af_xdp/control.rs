@@ -50,11 +50,13 @@ fn is_by_senders(link: &LinkInfo, found: &[Napi]) -> bool {
 /// Returns the finding for an interface that receives on its senders' cores; `has_ring`: a ring precedes the
 /// program.
 fn by_senders(has_ring: bool) -> Finding {
-    let mut text = "in softirq, on the cores of senders; under overload the program drops what nobody can use, control packets last"
+    let mut text = "in softirq, on the senders' cores; under overload the eBPF program drops excess \
+                    packets, control packets last"
         .to_owned();
     if has_ring {
-        text += ". Senders on several cores can fill the veth's ring of 256 packets in front of the program, where control packets \
-                 are lost, too: the modes `skb` and `generic` have no such ring";
+        text += ". Senders on several cores can fill the veth's ring of 256 packets in front of the eBPF \
+                 program, where control packets are lost, too; the modes `skb` and `generic` have no such \
+                 ring";
     }
     Finding { level: Level::Fine, topic: TOPIC, text }
 }
@@ -84,12 +86,11 @@ pub(super) fn left_over(link: &LinkInfo, opened: bool) -> Option<Finding> {
 
 fn judge_held(held: usize, runs: bool) -> Option<Finding> {
     let (level, who) = if runs {
-        (Level::Fine, "a gateway holds them that runs, or was killed")
+        (Level::Fine, "set by a gateway that runs or was killed")
     } else {
-        (Level::Warning, "a gateway left them that was killed")
+        (Level::Warning, "left by a killed gateway")
     };
-    let text =
-        format!("{held} receive threads have the weight with which {who}: the next start sets them right");
+    let text = format!("{held} NAPI threads have a priority {who}; the next start resets it");
     (held > 0).then_some(Finding { level, topic: "left over", text })
 }
 
@@ -103,43 +104,49 @@ fn judge(
     let fine = |text: String| Finding { level: Level::Fine, topic: TOPIC, text };
     let warning = |text: String| Finding { level: Level::Warning, topic: TOPIC, text };
     if options.busy_poll.is_some() {
-        return fine("the worker asks for every packet (busy_poll): it uses its whole core".to_owned());
+        return fine("the worker polls the driver (busy_poll) and uses its whole core".to_owned());
     }
     let commands = names.iter().map(|name| format!("`echo 1 > {}`", threaded(name))).collect::<Vec<_>>();
     let commands = commands.join(", ");
-    let threads =
-        format!("{commands} gives it threads, which can be pinned and have less weight than a worker");
+    let threads = format!(
+        "{commands} gives it NAPI threads, which can be pinned and get a lower priority than a \
+                 worker"
+    );
     match found {
         Ok(napis) if napis.is_empty() && may_come => {
-            fine("found out when the port is opened: the interface has no NAPI context yet".to_owned())
+            fine("determined when the port is opened: the interface has no NAPI context yet".to_owned())
         }
         Ok(napis) if napis.is_empty() => warning(
-            "the interface has no NAPI context: its sender or the interface below receives for it, and under overload \
-             takes from the worker what it likes"
+            "the interface has no NAPI context: its sender or the lower interface receives for it, and \
+             under overload can take CPU time from the worker without limit"
                 .to_owned(),
         ),
         Ok(napis) => {
             let (count, place) = (napis.len(), place(&napis));
             if options.adapts {
                 let how = driven(named, &napis);
-                fine(format!("{count} NAPI contexts, {place}; under overload {how}, and what nobody can use dies in the device"))
+                fine(format!(
+                    "{count} NAPI contexts, {place}; under overload {how}, and excess packets are \
+                              dropped in the device"
+                ))
             } else {
                 fine(format!(
-                    "{count} NAPI contexts, {place}, driven by the kernel: under overload they take from the \
-                     worker what they like; `moderation_us = \"auto\"` lets the worker drive them"
+                    "{count} NAPI contexts, {place}, scheduled by the kernel: under overload they can take \
+                     CPU time from the worker without limit; `moderation_us = \"auto\"` lets the worker \
+                     control them"
                 ))
             }
         }
         Err(errno) if options.adapts && has_threads => fine(format!(
-            "threads of its own, as they are set: the kernel cannot be told when to receive{}",
+            "NAPI threads with their present priority: the worker cannot control when the kernel receives{}",
             unknown(errno)
         )),
         Err(errno) if options.adapts => warning(format!(
-            "the kernel cannot be told when to receive{}; under overload it takes from the worker what it likes; \
-             {threads}",
+            "the worker cannot control when the kernel receives{}; under overload it can take CPU time from \
+             the worker without limit; {threads}",
             unknown(errno)
         )),
-        Err(errno) => fine(format!("driven by the kernel, which does not say how{}; {threads}", unknown(errno))),
+        Err(errno) => fine(format!("scheduled by the kernel in an unknown way{}; {threads}", unknown(errno))),
     }
 }
 
@@ -160,11 +167,11 @@ fn driven(named: usize, napis: &[Napi]) -> &'static str {
             "the worker polls them itself, their interrupts suspended while it finds packets (irq-suspend-timeout)"
         }
         (true, false) => {
-            "the worker polls them itself, their interrupts put off by a timer (preferred busy polling)"
+            "the worker polls them itself, their interrupts delayed by a timer (preferred busy polling)"
         }
         (false, _) => {
-            "the worker governs their threads, because the driver does not say which context a queue has: a socket cannot \
-             poll it, nor suspend its interrupts"
+            "the worker controls their threads, because the driver does not report the NAPI context of a \
+             queue, so a socket can neither poll it nor suspend its interrupts"
         }
     }
 }
@@ -172,8 +179,8 @@ fn driven(named: usize, napis: &[Napi]) -> &'static str {
 fn place(napis: &[Napi]) -> &'static str {
     match napis.iter().filter(|napi| napi.thread.is_some()).count() {
         0 => "in softirq",
-        threads if threads == napis.len() => "in threads of their own",
-        _ => "some of them in threads of their own",
+        threads if threads == napis.len() => "in NAPI threads",
+        _ => "some of them in NAPI threads",
     }
 }
 
@@ -199,10 +206,10 @@ mod tests {
             adapts.text
         );
         let unnamed = judge(&["v0".to_owned()], Ok(vec![napi(None)]), 0, &options(true), (false, false));
-        assert!(unnamed.text.contains("governs their threads"), "{}", unnamed.text);
+        assert!(unnamed.text.contains("controls their threads"), "{}", unnamed.text);
         let before = Napi { irq_suspend_timeout: None, ..napi(None) };
         let before = judge(&["v0".to_owned()], Ok(vec![before]), 1, &options(true), (false, false));
-        assert!(before.text.contains("put off by a timer"), "{}", before.text);
+        assert!(before.text.contains("delayed by a timer"), "{}", before.text);
         let threaded = judge(&["v0".to_owned()], Ok(vec![napi(Some(7))]), 1, &options(false), (false, false));
         assert!(
             threaded.text.contains("threads") && threaded.text.contains("moderation_us"),

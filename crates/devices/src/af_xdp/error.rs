@@ -6,7 +6,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such interface here.
-    #[error("there is no interface {0} in this network namespace: `ip link` lists those that there are")]
+    #[error("there is no interface {0} in this network namespace: `ip link` lists all interfaces")]
     NoInterface(String),
     /// The interface is not an Ethernet interface.
     #[error(
@@ -27,16 +27,16 @@ pub enum OpenError {
     )]
     WithoutHeader(String),
     /// The kernel does not accept the ring size.
-    #[error("rings of {0} entries: the size has to be a power of two from 64 to 32768")]
+    #[error("invalid ring size {0}: use a power of two from 64 to 32768")]
     RingSize(u32),
     /// The kernel does not accept the slot size.
-    #[error("slots of {0} bytes: AF_XDP takes 2048 or 4096")]
+    #[error("invalid slot size of {0} bytes: AF_XDP requires 2048 or 4096")]
     SlotSize(u32),
     /// Zero copy was asked for with slots in which a driver may cut packets.
     #[error(
-        "{interface}: zero copy in slots of {slot_bytes} bytes may cut packets of up to {longest} bytes in two, and the \
-         rest would be taken for a packet: set `slot_bytes = 4096` in [gateway] and an MTU of at most 3049, or \
-         mode = \"auto\""
+        "{interface}: in zero-copy mode packets of up to {longest} bytes may not fit into slots of \
+         {slot_bytes} bytes, and their ends would be received as separate packets: set `slot_bytes = 4096` \
+         in [gateway] and an MTU of at most 3049, or mode = \"auto\""
     )]
     Slots {
         /// The interface.
@@ -48,8 +48,9 @@ pub enum OpenError {
     },
     /// The device strips VLAN tags before packets arrive here, which would mix VLANs.
     #[error(
-        "{interface} takes VLAN tags off before they reach the gateway, which would mix VLANs, and cannot be told not to: \
-         `{command}` fails; use an interface whose rx-vlan-offload is not fixed, or no VLANs on this port"
+        "{interface} removes VLAN tags before the gateway receives packets, which would mix VLANs, and the \
+         offload cannot be disabled (`{command}` fails); use an interface whose rx-vlan-offload is not \
+         fixed, or no VLANs on this port"
     )]
     Tags {
         /// The interface.
@@ -59,8 +60,9 @@ pub enum OpenError {
     },
     /// The kernel strips tags on the way to an upper interface (bond, macvlan), which would mix VLANs.
     #[error(
-        "the kernel takes VLAN tags off before packets reach the generic XDP of {interface}, so VLANs would be mixed: \
-         make its members ports, or VLAN interfaces on {interface}, or take network cards whose driver has XDP"
+        "the kernel removes VLAN tags before the generic XDP of {interface} sees packets, so VLANs would be \
+         mixed: configure its members or VLAN interfaces on {interface} as ports, or use network cards \
+         whose driver has XDP"
     )]
     TagsAbove {
         /// The interface.
@@ -68,8 +70,8 @@ pub enum OpenError {
     },
     /// More queues are asked for than the interface has.
     #[error(
-        "{interface} has {present} queues, {wanted} are asked for: lower `queues`, or \
-         `ethtool -L {interface} combined {wanted}`"
+        "{interface} has {present} queues, but {wanted} are configured: lower `queues`, or `ethtool -L \
+         {interface} combined {wanted}`"
     )]
     Queues {
         /// The interface.
@@ -91,14 +93,14 @@ pub enum OpenError {
     },
     /// Another gateway is running on the interface.
     #[error(
-        "{0} is in use by another polder process: stop that one (`ss --xdp -p` shows it) or use another \
+        "{0} is in use by another polder process: stop that process (`ss --xdp -p` shows it) or use another \
          interface"
     )]
     InUse(String),
     /// A foreign XDP program is attached.
     #[error(
-        "{interface} has the XDP program {program} of somebody else: stop that program, or remove it with \
-         `ip link set dev {interface} xdp off` (or `bpftool link detach`)"
+        "{interface} has the XDP program {program} of another application: stop that application, or remove \
+         the program with `ip link set dev {interface} xdp off` (or `bpftool link detach`)"
     )]
     ForeignProgram {
         /// The interface.
@@ -127,7 +129,7 @@ pub enum OpenError {
         reasons: String,
     },
     /// The verifier refused the program.
-    #[error("the kernel refuses the XDP program ({errno}); Linux 5.18 is the oldest that takes it. {log}")]
+    #[error("the kernel refuses the XDP program ({errno}); it needs Linux 5.18 or newer. {log}")]
     Program {
         /// Error of the kernel.
         errno: Errno,
@@ -157,7 +159,7 @@ pub enum OpenError {
         bytes: u64,
     },
     /// No transfer mode works.
-    #[error("{interface}: no way to move packets works: {reasons}")]
+    #[error("{interface}: no AF_XDP transfer mode works: {reasons}")]
     Transfer {
         /// The interface.
         interface: String,
@@ -207,8 +209,8 @@ impl OpenError {
 pub enum PinError {
     /// No BPF file system is mounted that outlives the process.
     #[error(
-        "no BPF file system is mounted, and without one nothing keeps {interface} closed after the end of \
-         the process: `mount -t bpf bpf /sys/fs/bpf`, or set on_exit = \"kernel\""
+        "no BPF file system is mounted, so {interface} cannot be kept closed after the process has ended: \
+         `mount -t bpf bpf /sys/fs/bpf`, or set on_exit = \"kernel\""
     )]
     NoFileSystem {
         /// The interface.

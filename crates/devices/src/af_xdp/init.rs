@@ -57,9 +57,9 @@ pub fn open(options: &Options, region: &Region) -> Result<Opened, OpenError> {
     let offloads = switch_offloads_off(&link, options)?;
     // 2. The maps and the program are made.
     let sockets = Map::new(MapKind::XskMap, "polder_sockets", 4, 4, queues.channels.receive)
-        .map_err(|errno| step(&link, "make a BPF map", errno))?;
+        .map_err(|errno| step(&link, "create a BPF map", errno))?;
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
-        .map_err(|errno| step(&link, "make a BPF map", errno))?;
+        .map_err(|errno| step(&link, "create a BPF map", errno))?;
     let program = load(options, &sockets, taken.taken(), (None, None))?;
     // 3. The program is attached: it drops or passes all packets until sockets exist.
     let hooks = hooks(options.mode, &driver);
@@ -159,7 +159,7 @@ fn enter(link: &LinkInfo, sockets: &Map, bound: &Bound) -> Result<(), OpenError>
         let socket = core.socket().map_or(-1, |socket| socket.as_raw_fd());
         sockets
             .set(&queue.to_ne_bytes(), &socket.to_ne_bytes())
-            .map_err(|errno| step(link, "enter a socket into the map", errno))?;
+            .map_err(|errno| step(link, "add a socket to the map", errno))?;
     }
     Ok(())
 }
@@ -171,12 +171,13 @@ fn moderate(link: &LinkInfo, options: &Options, notes: &mut Vec<String>) -> Opti
         Ok(moderated) => {
             let Moderation { microseconds, empty_polls } = moderation;
             notes.push(format!(
-                "received every {microseconds} µs while packets come, at once after {empty_polls} empty polls"
+                "polled every {microseconds} µs while packets arrive, by interrupt after {empty_polls} \
+                 empty polls"
             ));
             Some(moderated)
         }
         Err(errno) => {
-            notes.push(format!("receiving cannot be moderated (Linux 6.13 can be told): {errno}"));
+            notes.push(format!("interrupt moderation is not available (needs Linux 6.13): {errno}"));
             None
         }
     }
@@ -319,7 +320,7 @@ impl Setup<'_> {
         if transfer.zero_copy || !self.options.counts {
             return Ok(None);
         }
-        let map = |errno| step(self.link, "make a BPF map", errno);
+        let map = |errno| step(self.link, "create a BPF map", errno);
         let receive = self.channels.receive;
         let queues = u16::try_from(receive).map_err(|_| map(Errno::OVERFLOW))?;
         // The window has as many frames as are posted at any time.
@@ -452,7 +453,7 @@ fn boxed<R: RxQueue + RxControl + KernelHalf + 'static>(
 /// Opens a packet socket that receives nothing, and whose membership makes the interface promiscuous while it
 /// is open (packet(7)).
 pub(crate) fn make_promiscuous(link: &LinkInfo) -> Result<OwnedFd, OpenError> {
-    let at = |errno| step(link, "make the interface promiscuous", errno);
+    let at = |errno| step(link, "set the interface promiscuous", errno);
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .map_err(at)?;
     // struct packet_mreq: interface, type, length and bytes of an address.

@@ -105,7 +105,7 @@ impl PinnedLink {
             && error.kind() != std::io::ErrorKind::AlreadyExists
         {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            return Err(self.error("make the directory of", errno));
+            return Err(self.error("create the directory of", errno));
         }
         sys::pin(link.as_fd(), &c_path(&self.reached)).map_err(|errno| self.error("pin", errno))?;
         let link = link.try_clone();

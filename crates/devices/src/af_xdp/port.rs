@@ -188,7 +188,7 @@ fn refusal(queue: u32, refused: Refused) -> String {
         _ => "",
     };
     format!(
-        "queue {queue}: cannot {step}: {errno}; the interface is as it was before. Under overload the kernel takes from \
-         the worker what it likes, and a cpu_share does not bound it{remedy}"
+        "queue {queue}: cannot {step}: {errno}; the interface is unchanged. Under overload the kernel can \
+         take CPU time from the worker without limit, and cpu_share does not bound it{remedy}"
     )
 }

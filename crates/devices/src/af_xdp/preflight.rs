@@ -122,12 +122,12 @@ fn expected(
     let without = is_generic_only(features, driver);
     let why = transfer::no_zero_copy(mode, features, driver);
     if let (Mode::ZeroCopy, false, Some(why)) = (mode, without, &why) {
-        return (Level::Problem, format!("zero copy is asked for, and {why}: set mode = \"auto\""));
+        return (Level::Problem, format!("zero copy is configured, but {why}: set mode = \"auto\""));
     }
     match mode {
-        Mode::Generic => (Level::Warning, "generic XDP, copy, as asked for; slower".to_owned()),
+        Mode::Generic => (Level::Warning, "generic XDP, copy, as configured; slower".to_owned()),
         Mode::Auto if without => {
-            (Level::Warning, "generic XDP, copy: the driver has no XDP of its own; slower".to_owned())
+            (Level::Warning, "generic XDP, copy: the driver has no native XDP; slower".to_owned())
         }
         Mode::Auto if transfer::FORGETFUL.contains(&driver) => {
             (Level::Warning, format!("generic XDP, copy: {FORGETS}; slower"))
@@ -135,7 +135,7 @@ fn expected(
         Mode::Native | Mode::ZeroCopy if without => (
             Level::Problem,
             format!(
-                "{} is asked for and the driver has none: set mode = \"auto\"",
+                "{} is configured, but the driver has none: set mode = \"auto\"",
                 if mode == Mode::Native { "native XDP" } else { "zero copy" }
             ),
         ),
@@ -146,8 +146,8 @@ fn expected(
             (
                 Level::Problem,
                 format!(
-                    "zero copy in slots of {} bytes may cut packets: set `slot_bytes = 4096` in [gateway] and an MTU of at \
-                 most 3049, or mode = \"auto\"",
+                    "in zero-copy mode packets may not fit into slots of {} bytes: set `slot_bytes = 4096` \
+                 in [gateway] and an MTU of at most 3049, or mode = \"auto\"",
                     memory.slot_bytes
                 ),
             )
@@ -155,26 +155,31 @@ fn expected(
         Mode::ZeroCopy if features.is_none() => (
             Level::Warning,
             format!(
-                "native XDP, zero copy, if the driver has it; else it is not opened: Linux before 6.3 does not say, it is \
-                 found out when the port is opened; {UNTESTED}"
+                "native XDP, zero copy, if the driver has it, which Linux before 6.3 does not report; \
+                 otherwise opening the port fails; {UNTESTED}"
             ),
         ),
-        Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as asked for; {UNTESTED}")),
+        Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as configured; {UNTESTED}")),
         Mode::Auto | Mode::Native if features.is_none() => {
-            let or = if mode == Mode::Auto { "; else generic XDP" } else { "; else it is not opened" };
+            let or = if mode == Mode::Auto {
+                "; otherwise generic XDP"
+            } else {
+                "; otherwise opening the \
+                                                                                 port fails"
+            };
             let text = format!(
-                "native XDP, copy, if the driver has it{or}: Linux before 6.3 does not say, it is found out when the \
-                 port is opened"
+                "native XDP, copy, if the driver has it{or}: Linux before 6.3 does not report that before \
+                 the port is opened"
             );
             (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
         }
         Mode::Native if transfer::FORGETFUL.contains(&driver) => {
-            (Level::Warning, format!("native XDP, copy, if the kernel has it, as asked for: {FORGETS}"))
+            (Level::Warning, format!("native XDP, copy, if the kernel has it, as configured: {FORGETS}"))
         }
         Mode::Native => (Level::Fine, "native XDP, copy".to_owned()),
         Mode::Auto => match why {
             Some(why) => (Level::Fine, format!("native XDP, copy; zero copy: {why}")),
-            None => (Level::Fine, "native XDP, zero copy, unless the device is short of queues".to_owned()),
+            None => (Level::Fine, "native XDP, zero copy, unless the device has too few queues".to_owned()),
         },
     }
 }
@@ -191,11 +196,10 @@ fn is_generic_only(features: Option<Features>, driver: &str) -> bool {
 
 /// Warning about the native hook of a driver that loses its program.
 const FORGETS: &str =
-    "the driver's native XDP hands packets to the kernel past the program once the interface was down";
+    "after the interface was down, the driver's native XDP passes packets to the kernel without the program";
 
 /// Warning about zero copy that was asked for.
-const UNTESTED: &str =
-    "zero copy was not tested with this driver: a driver may give less room than a slot has";
+const UNTESTED: &str = "zero copy was not tested with this driver, which may use less space than a slot has";
 
 /// The first Linux whose AF_XDP has packets of several descriptors.
 const MULTI_BUFFER: (u32, u32) = (6, 6);
@@ -210,32 +214,32 @@ fn queues(link: &LinkInfo, options: &Options, obtained: Option<&Obtained>) -> Op
     if !used.known {
         let (all_receive, all_transmit) = (link.receive_queues, link.transmit_queues);
         let text = format!(
-            "1 of up to {all_receive} to receive, 1 of up to {all_transmit} to send: the driver does not \
-             tell how many are in use; what comes in by others is lost or left to the kernel"
+            "1 of up to {all_receive} receive queues, 1 of up to {all_transmit} transmit queues: the driver \
+             does not report how many are in use; packets on other queues are lost or stay with the kernel"
         );
         return Some(finding(Level::Warning, "queues", text));
     }
     if receive < used.present {
         let text = format!(
-            "{receive} of {} to receive: what comes in by the others is lost or left to the kernel; \
-             `ethtool -L {name} combined {receive}`, or use all of them",
+            "{receive} of {} receive queues: packets on the others are lost or stay with the kernel; \
+             `ethtool -L {name} combined {receive}`, or use all queues",
             used.present
         );
         return Some(finding(Level::Warning, "queues", text));
     }
     if transmit < receive {
         let text = format!(
-            "{receive} to receive, but {transmit} to send: a worker that has only queues without a \
-             sending side cannot send; `ethtool -L {name} rx {transmit} tx {transmit}`"
+            "{receive} receive queues, but {transmit} transmit queues: a worker whose queues have no \
+             transmit side cannot send; `ethtool -L {name} rx {transmit} tx {transmit}`"
         );
         return Some(finding(Level::Warning, "queues", text));
     }
-    Some(finding(Level::Fine, "queues", format!("{receive}, all of them bound")))
+    Some(finding(Level::Fine, "queues", format!("{receive}, all in use")))
 }
 
 fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -> Finding {
     let (longest, single) = (link.mtu + LINK_OVERHEAD, transfer::single_frame(memory.slot_bytes));
-    let text = format!("MTU {}, so up to {longest} bytes, in slots for {single}", link.mtu);
+    let text = format!("MTU {}, so frames of up to {longest} bytes; a slot holds {single}", link.mtu);
     if longest <= single {
         return finding(Level::Fine, "frames", text);
     }
@@ -246,7 +250,8 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
             Level::Problem,
             "frames",
             format!(
-                "{text}: longer ones are lost, because multi-buffer needs Linux 6.6; `ip link set dev {} mtu {}`",
+                "{text}: longer frames are lost, because multi-buffer needs Linux 6.6; `ip link set dev {} \
+                 mtu {}`",
                 link.name,
                 single - LINK_OVERHEAD
             ),
@@ -269,7 +274,7 @@ pub(crate) fn state(link: &LinkInfo, take: &Take) -> Option<Finding> {
         let name = link::query(Which::Index(master))
             .map_or_else(|_| "another interface".to_owned(), |master| master.name);
         let text = format!(
-            "belongs to {name}, which will receive nothing from it: `ip link set dev {} nomaster`",
+            "is a member of {name}, which will receive nothing from it: `ip link set dev {} nomaster`",
             link.name
         );
         return Some(finding(Level::Warning, STATE, text));
@@ -285,8 +290,8 @@ fn memory_lock(memory: RegionOptions) -> Option<Finding> {
     let bytes = u64::from(memory.slots) * u64::from(memory.slot_bytes);
     let limit = limit.filter(|&limit| limit < bytes)?;
     let text = format!(
-        "{limit} bytes may be locked, {bytes} are needed: raise RLIMIT_MEMLOCK (`ulimit -l`, LimitMEMLOCK= \
-         in systemd) or grant CAP_IPC_LOCK"
+        "the limit of locked memory is {limit} bytes, but {bytes} are needed: raise RLIMIT_MEMLOCK (`ulimit \
+         -l`, LimitMEMLOCK= in systemd) or grant CAP_IPC_LOCK"
     );
     Some(finding(Level::Problem, "memory lock", text))
 }
@@ -298,7 +303,14 @@ pub(crate) fn capabilities() -> Option<Finding> {
     if missing.is_empty() {
         return None;
     }
-    Some(finding(Level::Problem, "rights", format!("missing {missing}: run as root, or grant them")))
+    Some(finding(
+        Level::Problem,
+        "rights",
+        format!(
+            "missing {missing}: run as root, or grant these \
+                                                    capabilities"
+        ),
+    ))
 }
 
 /// Returns a finding if the right to set the weight of NAPI threads is missing and the worker governs them.
@@ -307,9 +319,10 @@ fn weights(link: &LinkInfo, options: &Options) -> Option<Finding> {
     if !governs || capability(CAP_SYS_NICE) != Some(false) {
         return None;
     }
-    let text = "missing CAP_SYS_NICE: the driver does not say which context a queue has, so under overload the worker \
-                governs their threads, whose weight it may not set: the kernel takes from the worker what it likes; \
-                grant it, in systemd by CapabilityBoundingSet=, or run as root";
+    let text = "missing CAP_SYS_NICE: the driver does not report the NAPI context of a queue, so the worker \
+                has to control NAPI threads by their priority, which it may not set: under overload the \
+                kernel can take CPU time from the worker without limit; grant CAP_SYS_NICE (in systemd by \
+                CapabilityBoundingSet=), or run as root";
     Some(finding(Level::Warning, "rights", text))
 }
 
@@ -326,11 +339,14 @@ fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
     let id = link.xdp.program().filter(|_| obtained.is_none())?;
     let name = program_name(id);
     if name.starts_with(OUR_PREFIX) {
-        let text = format!("the XDP program {name} of this gateway, from before or of a running process");
+        let text = format!(
+            "the XDP program {name} of this gateway is attached, by an earlier or a running \
+                            process"
+        );
         return Some(finding(Level::Fine, "left over", text));
     }
     let text = format!(
-        "the XDP program {name} of somebody else is attached: stop it, or `ip link set dev {} xdp off`",
+        "the XDP program {name} of another application is attached: stop it, or `ip link set dev {} xdp off`",
         link.name
     );
     Some(finding(Level::Problem, "left over", text))
@@ -358,15 +374,16 @@ fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained
     if let Some(unwanted) = left.iter().find(|unwanted| unwanted.takes_tags()) {
         let level = if options.needs_tags { Level::Problem } else { Level::Warning };
         let text = format!(
-            "{} takes VLAN tags off before they reach the gateway, and cannot be told not to ({} fails): tagged \
-             packets leave untagged",
+            "{} removes VLAN tags before the gateway receives packets, and the offload cannot be disabled \
+             ({} fails): tagged packets leave untagged",
             unwanted.interface,
             commands(&left)
         );
         return Some(finding(level, "offloads", text));
     }
     if !left.is_empty() {
-        let text = format!("packets are merged below, and lost where they are too long: {}", commands(&left));
+        let text =
+            format!("the driver merges packets, and those that are too long are lost: {}", commands(&left));
         return Some(finding(Level::Warning, "offloads", text));
     }
     let off = obtained.map_or(can, |obtained| obtained.off.iter().collect());
@@ -375,7 +392,7 @@ fn judge_offloads(on: &[Unwanted], options: &Options, obtained: Option<&Obtained
     }
     let when =
         if obtained.is_some() { "done until the port is closed" } else { "done when the port is opened" };
-    let text = format!("tags and packets stay as they came: {when}: {}", commands(&off));
+    let text = format!("tags and packets stay unchanged: {when}: {}", commands(&off));
     Some(finding(Level::Fine, "offloads", text))
 }
 
@@ -389,8 +406,8 @@ fn judge_tags_above(link: &LinkInfo, options: &Options, hook: Option<Hook>, driv
     }
     let level = if options.needs_tags { Level::Problem } else { Level::Warning };
     let text = format!(
-        "the kernel takes VLAN tags off before packets reach the generic XDP of {0}: tagged packets leave untagged; make \
-         its members ports, or VLAN interfaces on {0}",
+        "the kernel removes VLAN tags before the generic XDP of {0} sees packets: tagged packets leave \
+         untagged; configure its members or VLAN interfaces on {0} as ports",
         link.name
     );
     Some(finding(level, "tags", text))
@@ -406,8 +423,8 @@ fn peer(link: &LinkInfo, ethtool: Option<&mut Ethtool>) -> Option<Finding> {
     let peer = peer.and_then(|index| link::query(Which::Index(index)).ok());
     let (Some(peer), Some(ethtool)) = (peer, ethtool) else {
         let text = format!(
-            "the peer is in another network namespace and could not be looked at; unless \
-             `ethtool -K PEER txvlan off` was done there, {advice}"
+            "the peer is in another network namespace and could not be examined; unless `ethtool -K PEER \
+             txvlan off` was run there, {advice}"
         );
         return Some(finding(Level::Warning, "peer", text));
     };

@@ -121,15 +121,15 @@ pub(super) fn open(
     }
     // 3. The rings are sized. Fill and completion rings belong to the queue and are always needed.
     let completion = sizes.transmit.max(SMALLEST_RING);
-    sockopt::set_xdp_umem_fill_ring_size(&socket, sizes.receive).map_err(at("make the fill ring"))?;
+    sockopt::set_xdp_umem_fill_ring_size(&socket, sizes.receive).map_err(at("create the fill ring"))?;
     sockopt::set_xdp_umem_completion_ring_size(&socket, completion)
-        .map_err(at("make the completion ring"))?;
-    sockopt::set_xdp_rx_ring_size(&socket, sizes.receive).map_err(at("make the receive ring"))?;
+        .map_err(at("create the completion ring"))?;
+    sockopt::set_xdp_rx_ring_size(&socket, sizes.receive).map_err(at("create the receive ring"))?;
     if sizes.transmit > 0 {
-        sockopt::set_xdp_tx_ring_size(&socket, sizes.transmit).map_err(at("make the transmit ring"))?;
+        sockopt::set_xdp_tx_ring_size(&socket, sizes.transmit).map_err(at("create the transmit ring"))?;
         raise_limits(&socket, sizes.transmit);
     }
-    let watch = Watch::new(&socket, interface).map_err(at("watch for the end of the interface"))?;
+    let watch = Watch::new(&socket, interface).map_err(at("monitor the interface for removal"))?;
     // 4. The rings are mapped: Linux before 6.4 maps none of a bound socket.
     let rings = map(&socket, sizes).map_err(at("map the rings"))?;
     // 5. The socket is bound; for a while after another socket has closed, the kernel refuses.

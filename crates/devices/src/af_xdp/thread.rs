@@ -76,7 +76,7 @@ impl Drop for Made {
 }
 
 /// Name of the step that gives a context a thread.
-const THREADED: &str = "give the NAPI context a thread of its own (Linux 6.17 can)";
+const THREADED: &str = "give the NAPI context a thread of its own (needs Linux 6.17)";
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 /// `SCHED_OTHER`: the policies that have a slice.
@@ -115,7 +115,7 @@ impl Thread {
         if made.is_some() {
             let moved =
                 sched_getaffinity(None).and_then(|cores| sched_setaffinity(Pid::from_raw(id), &cores));
-            moved.map_err(at("put the NAPI thread on the worker's CPUs"))?;
+            moved.map_err(at("pin the NAPI thread to the worker's CPUs"))?;
         }
         let found = sys::scheduling(id).and_then(|found| Ok((found, sys::scheduling(0)?)));
         let (found, worker) = found.map_err(at("read the weight of the NAPI thread"))?;
@@ -294,9 +294,7 @@ pub(super) fn set_right(interface: u32, notes: &mut Vec<String>) {
     });
     let count = set_right.count();
     if count > 0 {
-        notes.push(format!(
-            "{count} receive threads that a killed gateway had left behind are ordinary again"
-        ));
+        notes.push(format!("reset the priority of {count} NAPI threads that a killed gateway had changed"));
     }
 }
 

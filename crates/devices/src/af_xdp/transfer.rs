@@ -56,14 +56,14 @@ pub(super) const VIRTIO: &str = "virtio_net";
 /// with which it was tested.
 pub(super) fn no_zero_copy(mode: Mode, features: Option<Features>, driver: &str) -> Option<String> {
     if features.is_some_and(|features| !features.zero_copy) {
-        let device = "the driver offers it with VIRTIO_F_ACCESS_PLATFORM alone (QEMU: `iommu_platform=on`), on Linux 6.11 and \
-                      later";
-        return Some(if driver == VIRTIO { device } else { "the driver does not offer it" }.to_owned());
+        let device = "the driver supports it only with VIRTIO_F_ACCESS_PLATFORM (QEMU: \
+                      `iommu_platform=on`), on Linux 6.11 and later";
+        return Some(if driver == VIRTIO { device } else { "the driver does not support it" }.to_owned());
     }
     if mode == Mode::Auto && !ZERO_COPY_TESTED.contains(&driver) {
         return Some(format!(
-            "not tried, because it is on no list of what was tested with the driver {driver}; \
-             `mode = \"zero-copy\"` asks for it"
+            "not tried, because it was not tested with the driver {driver}; `mode = \"zero-copy\"` requests \
+             it"
         ));
     }
     None
@@ -111,8 +111,8 @@ pub(super) fn name(transfer: Transfer) -> &'static str {
 
 fn explain(refused: Refused) -> String {
     match refused.errno {
-        Errno::OPNOTSUPP => "the driver does not offer it".to_owned(),
-        Errno::INVAL => format!("cannot {}: the kernel or the driver does not know it", refused.step),
+        Errno::OPNOTSUPP => "the driver does not support it".to_owned(),
+        Errno::INVAL => format!("cannot {}: the kernel or the driver does not support it", refused.step),
         Errno::NETDOWN => format!("cannot {}: the interface is down, `ip link set … up`", refused.step),
         errno => format!("cannot {}: {errno}", refused.step),
     }

@@ -41,7 +41,10 @@ pub enum TraceError {
     #[error("programs at tracepoints need CAP_PERFMON")]
     NotAllowed,
     /// The kernel's type description (BTF) is missing, or is not as expected.
-    #[error("/sys/kernel/btf/vmlinux does not describe network devices: it takes CONFIG_DEBUG_INFO_BTF")]
+    #[error(
+        "/sys/kernel/btf/vmlinux does not describe network devices: the kernel needs \
+             CONFIG_DEBUG_INFO_BTF"
+    )]
     NoTypes,
     /// A step failed.
     #[error("cannot {step}: {errno}")]
@@ -62,7 +65,7 @@ impl FailedRedirects {
         let fields = Fields::read().ok_or(TraceError::NoTypes)?;
         let map = |name, key_bytes, value_bytes, entries| {
             let map = Map::new(MapKind::Reserved, name, key_bytes, value_bytes, entries);
-            map.map_err(|errno| TraceError::Step { step: "make a BPF map", errno })
+            map.map_err(|errno| TraceError::Step { step: "create a BPF map", errno })
         };
         let watched = map("polder_watched", 4, 4, MOST_INTERFACES)?;
         let counts = map("polder_failed", 8, 8, MOST_INTERFACES * u32::from(processors()).min(MOST_APART))?;

@@ -80,7 +80,7 @@ pub enum InitError {
     #[error("the device has no {}", .0.name())]
     Format(Format),
     /// The MTU is out of range.
-    #[error("an MTU of {mtu}: the device has 68 to {largest}")]
+    #[error("invalid MTU {mtu}: the device supports 68 to {largest}")]
     Mtu {
         /// Requested MTU.
         mtu: u16,

@@ -17,7 +17,10 @@ const LOOKS: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// All registers read as ones.
-    #[error("the device is gone: its registers read as ones; see whether it is powered and plugged in")]
+    #[error(
+        "the device does not respond: its registers read as all ones; check that it has power and is \
+             plugged in"
+    )]
     Gone,
     /// An operation did not end in time.
     #[error("the device's {0} did not become ready in time; power it off and on, or reboot")]

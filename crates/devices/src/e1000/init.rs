@@ -58,9 +58,7 @@ pub enum InitError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The EEPROM is damaged.
-    #[error(
-        "the EEPROM's checksum is wrong, so its MAC address is not to be believed; set `mac` for the port"
-    )]
+    #[error("the EEPROM's checksum is wrong, so its MAC address is not trusted; set `mac` for the port")]
     EepromChecksum,
     /// The EEPROM has no valid unicast address.
     #[error("the EEPROM has no valid MAC address; set `mac` for the port")]

@@ -71,14 +71,15 @@ const LOOK: Nanos = Nanos(20_000);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The MTU is out of range.
-    #[error("an MTU of {0}: an e1000 port has 68 to {LARGEST_MTU}")]
+    #[error("invalid MTU {0}: an e1000 port supports 68 to {LARGEST_MTU}")]
     Mtu(u16),
     /// The ring size is invalid.
-    #[error("a ring of {0}: an e1000 port has a power of two from 8 to {LARGEST_RING}")]
+    #[error("invalid ring size {0}: an e1000 port needs a power of two from 8 to {LARGEST_RING}")]
     Ring(u16),
     /// The slots are too small for a receive buffer.
     #[error(
-        "slots of {slot_bytes} bytes with {headroom} bytes in front have no room for a receive buffer; use 2048"
+        "slots of {slot_bytes} bytes with {headroom} bytes of headroom are too small for a receive buffer; \
+         use 2048"
     )]
     Slot {
         /// Bytes of a slot.

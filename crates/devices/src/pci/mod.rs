@@ -97,7 +97,7 @@ impl core::fmt::Debug for Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaError {
     /// No memory for descriptors.
-    #[error("no memory of {bytes} bytes for the device's rings: {errno}; free memory")]
+    #[error("cannot allocate {bytes} bytes for the device's rings: {errno}; free memory")]
     Memory {
         /// Requested bytes.
         bytes: usize,
@@ -117,7 +117,8 @@ pub enum DmaError {
     },
     /// The packet memory consists of several files, and only one can be mapped.
     #[error(
-        "packet memory whose classes grow is of several files, which this device cannot map; use fixed classes"
+        "the device cannot map packet memory that grows, because it consists of several files; use fixed \
+         classes"
     )]
     SeveralFiles,
 }

@@ -41,7 +41,7 @@ impl Filter {
         on_exit: OnExit,
         notes: &mut Vec<String>,
     ) -> Result<Self, OpenError> {
-        let failed = |errno| step(link, "make a BPF table of programs", errno);
+        let failed = |errno| step(link, "create a BPF table of programs", errno);
         let (programs, guard) = match on_exit {
             OnExit::Drop => (None, None),
             OnExit::Kernel => {
@@ -55,7 +55,7 @@ impl Filter {
         let program = guard.as_ref().unwrap_or(program);
         let filter = match left_behind(link)? {
             Some(left) => {
-                notes.push("took over the filter that an earlier process has left".to_owned());
+                notes.push("took over the filter that an earlier process left behind".to_owned());
                 let name = Name { tap, made: Name::of(&left).is_some_and(|name| name.made) };
                 let filter = BpfFilter { name: name.text(), ..left };
                 let body = tc::bpf(link.index, INGRESS, &filter, Some(program.as_raw_fd()));

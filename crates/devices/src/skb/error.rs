@@ -43,8 +43,8 @@ pub enum Hook {
 impl Hook {
     fn remedy(self) -> &'static str {
         match self {
-            Self::Tcx => "it takes Linux 6.6 with CONFIG_NET_XGRESS",
-            Self::Clsact => "it takes the modules sch_ingress and cls_bpf",
+            Self::Tcx => "it needs Linux 6.6 with CONFIG_NET_XGRESS",
+            Self::Clsact => "it needs the modules sch_ingress and cls_bpf",
         }
     }
 }

@@ -39,7 +39,7 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
     let link = find(options)?;
     let mut notes = Vec::new();
     let windows = Windows::new(options.queues, options.window_bytes)
-        .map_err(|errno| step(&link, "make a BPF map", errno))?;
+        .map_err(|errno| step(&link, "create a BPF map", errno))?;
     // 2. A TAP is made in which a flow keeps its queue; its programs pass only packets received by, or to be
     //   sent by, the interface.
     let hook = preflight::hook(&link, options);
@@ -53,7 +53,7 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
     // 3. The taken packets are set. The kernel waits for a grace period at each attachment; the port's
     //   program is verified meanwhile.
     let taken = TakenMaps::new(&options.take, (link.mac, options.forward_groups))
-        .map_err(|errno| step(&link, "make a BPF map", errno))?;
+        .map_err(|errno| step(&link, "create a BPF map", errno))?;
     let flows = flows(&link, options, taken.taken().frames(), tap.queues.len())?;
     decide(options, &taken);
     let target = target(&link, options, &tap, &windows);
@@ -64,7 +64,7 @@ pub fn open(options: &Options, region: &Region, spare: Option<Spare>) -> Result<
     });
     let (tap_programs, (program, flows)) = (tap_programs?, loaded?);
     let examined = examined(&link, &target, taken.taken())?;
-    settings::switch_on(index).map_err(|errno| step(&link, "switch on the TAP", errno))?;
+    settings::switch_on(index).map_err(|errno| step(&link, "set the TAP up", errno))?;
     // 4. The program is attached; packets arrive from here on.
     let programs = (program, examined);
     let pieces =
@@ -222,7 +222,7 @@ pub(super) fn new_tap(
     if options.queues > 1
         && let Err(error) = steer(link, &tap)
     {
-        notes.push(format!("one queue, because flows cannot be given theirs: {error}"));
+        notes.push(format!("only one queue, because flows cannot be distributed to queues: {error}"));
         drop(tap);
         tap = open_tap(link, options, 1, region)?;
     }
@@ -309,7 +309,7 @@ fn flows(
         return Ok(None);
     }
     let flows = FlowTable::new(link.index, u16::try_from(queues).unwrap_or(1), frames);
-    let flows = flows.map_err(|errno| step(link, "make a BPF map", errno))?;
+    let flows = flows.map_err(|errno| step(link, "create a BPF map", errno))?;
     Ok(Some(Arc::new(flows)))
 }
 

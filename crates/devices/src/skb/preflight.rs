@@ -54,13 +54,13 @@ fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
     let why = if seen.has_packets {
         "its packets have no Ethernet header"
     } else if seen.has_local_senders {
-        "its senders may be on this machine"
+        "its senders may be on this host"
     } else if seen.is_wireless {
         "it is wireless"
     } else if seen.is_virtual {
-        "it is an interface without a device of its own"
+        "it is a virtual interface without a device of its own"
     } else if !seen.has_native_xdp {
-        "its driver has no native XDP to rely on"
+        "its driver has no reliable native XDP"
     } else {
         return Advice::AfXdp(Some("its driver has native XDP".to_owned()));
     };
@@ -74,7 +74,7 @@ fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
 /// when a filter is created, so clsact is for users who ask for the mode.
 fn obstacle(link: &LinkInfo) -> Option<String> {
     let without = lacks_tcx(link);
-    let without = without.then(|| "the kernel has no TCX, which Linux 6.6 is the oldest to have".to_owned());
+    let without = without.then(|| "the kernel has no TCX (Linux 6.6 or newer)".to_owned());
     without.or_else(|| tap::unavailable().map(|error| error.to_string()))
 }
 

@@ -75,8 +75,8 @@ pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenErr
         .map_err(|_| af_xdp::OpenError::NoInterface(tap.interface.name.clone()))?;
     let step = |step| move |errno| OpenError::from(af_xdp::OpenError::at(PURPOSE, step, errno));
     settings::prepare(index, PURPOSE, 0).map_err(step("set up the TAP"))?;
-    let ports =
-        Map::new(MapKind::Hash, "polder_punt", 4, VALUE_BYTES, MOST_PORTS).map_err(step("make a BPF map"))?;
+    let ports = Map::new(MapKind::Hash, "polder_punt", 4, VALUE_BYTES, MOST_PORTS)
+        .map_err(step("create a BPF map"))?;
     let attached =
         [(Side::Egress, "polder_closed", closed()), (Side::Ingress, "polder_punt", returned(ports.as_fd()))]
             .map(|(side, name, program)| {
@@ -85,7 +85,7 @@ pub fn open(receiving: Receiving, region: &Region) -> Result<OpenedPunt, OpenErr
             });
     let [egress, ingress] = attached;
     let programs = [egress?, ingress?];
-    settings::switch_on(index).map_err(step("switch the TAP on"))?;
+    settings::switch_on(index).map_err(step("set the TAP up"))?;
     let queue = |Queue { rx, tx }: Queue<tap::TapRx, tap::TapTx>| -> AnyQueue {
         Queue { rx, tx: tx.naming_ingress() }.boxed()
     };
@@ -223,4 +223,4 @@ const TO_INGRESS: i32 = 1;
 /// Maximum number of ports of a gateway.
 const MOST_PORTS: u32 = 16_384;
 /// Purpose of the TAP, in its alias and in errors.
-const PURPOSE: &str = "what is returned to the kernel";
+const PURPOSE: &str = "packets returned to the kernel";

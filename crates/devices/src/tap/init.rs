@@ -102,13 +102,13 @@ pub enum TapError {
     #[error("cannot open {DEVICE}: {0}; load the kernel module tun, or run as root")]
     Device(Errno),
     /// The name is invalid for an interface.
-    #[error("`{0}` is no name for an interface: it has 1 to {max} bytes, without `/` and blanks", max = sys::NAME_BYTES)]
+    #[error("`{0}` is not a valid interface name: use 1 to {max} bytes without `/` and blanks", max = sys::NAME_BYTES)]
     Name(String),
     /// The number of queues is 0.
     #[error("a TAP has at least one queue")]
     NoQueues,
     /// The slots are so small that the longest packet needs too many.
-    #[error("slots of {0} bytes are too small for the longest packet: give the packet memory slots of 2048")]
+    #[error("slots of {0} bytes are too small for the longest packet: use slots of 2048 bytes")]
     SmallSlots(u32),
     /// The right to create or change interfaces is missing.
     #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]
@@ -118,8 +118,8 @@ pub enum TapError {
     Busy(String),
     /// The existing interface is of another kind.
     #[error(
-        "the interface {0} exists and is no TAP with the number of queues asked for: \
-         choose another name, or make it with `ip tuntap add mode tap multi_queue`"
+        "the interface {0} exists but is not a TAP with the configured number of queues: choose another \
+         name, or create it with `ip tuntap add mode tap multi_queue`"
     )]
     Mismatch(String),
     /// A later step was refused.

@@ -67,7 +67,7 @@ pub enum DescriptorError {
         product: u16,
     },
     /// An endpoint is missing.
-    #[error("the device's configuration lacks a {0} endpoint")]
+    #[error("the device's configuration has no {0} endpoint")]
     Endpoint(&'static str),
 }
 

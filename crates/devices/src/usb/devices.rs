@@ -7,10 +7,10 @@ use nusb::{DeviceInfo, MaybeFuture};
 #[derive(Debug, thiserror::Error)]
 pub enum UsbError {
     /// There is no device of that name.
-    #[error("there is no USB device {0}; `lsusb` and `ls /sys/bus/usb/devices` list those that there are")]
+    #[error("there is no USB device {0}; `lsusb` and `ls /sys/bus/usb/devices` list all devices")]
     Missing(String),
     /// Devices cannot be listed.
-    #[error("cannot list USB devices: {0}; mount /sys, and in a container pass it in")]
+    #[error("cannot list USB devices: {0}; mount /sys, in a container, too")]
     List(nusb::Error),
     /// The process may not open the device.
     #[error(
@@ -20,7 +20,8 @@ pub enum UsbError {
     Permission(String),
     /// Another driver or program has the device.
     #[error(
-        "the USB device {place} is in use{holder}: stop what uses it, or `echo {interface} > /sys/bus/usb/drivers/{driver}/unbind`"
+        "the USB device {place} is in use{holder}: stop that program, or `echo {interface} > \
+         /sys/bus/usb/drivers/{driver}/unbind`"
     )]
     Busy {
         /// Bus and address of the device.
@@ -46,7 +47,7 @@ pub enum UsbError {
         error: nusb::Error,
     },
     /// The system provides no event descriptor.
-    #[error("cannot make an event: {0}; raise the limit of open files")]
+    #[error("cannot create an event descriptor: {0}; raise the limit of open files")]
     Event(rustix::io::Errno),
 }
 

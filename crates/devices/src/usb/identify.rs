@@ -41,7 +41,7 @@ pub enum IdentifyError {
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
     /// Opening was cancelled.
-    #[error("given up, because the program ends")]
+    #[error("cancelled, because the program ends")]
     Cancelled,
 }
 

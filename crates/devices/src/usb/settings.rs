@@ -74,7 +74,7 @@ pub(crate) fn urbs_within(wanted: Option<usize>, usual: usize) -> usize {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError<E: core::error::Error + 'static> {
     /// The MTU is out of range.
-    #[error("an MTU of {mtu}: a {kind} port has 68 to {largest}")]
+    #[error("invalid MTU {mtu}: a {kind} port supports 68 to {largest}")]
     Mtu {
         /// Requested MTU.
         mtu: u16,
@@ -101,7 +101,7 @@ pub enum OpenError<E: core::error::Error + 'static> {
         place: String,
     },
     /// Opening was cancelled.
-    #[error("opening {place} was given up, because the program ends")]
+    #[error("opening {place} was cancelled, because the program ends")]
     Cancelled {
         /// Bus and address of the device.
         place: String,

@@ -103,13 +103,13 @@ pub enum Malformed {
     #[error("too short")]
     Short,
     /// A version other than 1.
-    #[error("version other than 1")]
+    #[error("version is not 1")]
     Version,
     /// The multipoint bit is set.
     #[error("multipoint")]
     Multipoint,
     /// A detection multiplier of 0.
-    #[error("detection multiplier of 0")]
+    #[error("detection multiplier is 0")]
     Multiplier,
     /// A discriminator of 0.
     #[error("discriminator of 0")]

@@ -173,7 +173,7 @@ pub fn next(from: &mut impl Read) -> io::Result<Option<Whole>> {
     }
     let length = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
     if !(12..=LONGEST).contains(&length) || !length.is_multiple_of(4) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the gateway has sent no pcapng"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the gateway's answer is not pcapng"));
     }
     bytes.resize(length as usize, 0);
     match from.read_exact(&mut bytes[8..]) {

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 pub(super) use which::Which;
 
-/// The station that packets come from which do not say it.
+/// Source MAC address of traced packets that specify none.
 pub(super) const SOURCE: MacAddress = MacAddress([0x02, 0, 0, 0, 0xfe, 0xed]);
 
 /// Forwards packets between Linux interfaces, TAPs and tunnels, in user space.
@@ -27,77 +27,82 @@ pub struct Arguments {
     pub(super) command: Command,
 }
 
-const CODES: &str = "Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong, 3 a \
-     gateway has lost one of its threads and ended.";
+const CODES: &str = "Exit codes: 0 success, 1 the command failed, 2 an invalid command line or \
+     configuration, 3 the gateway ended because it lost one of its threads.";
 
 /// Default path of the configuration.
 const FILE: &str = "/etc/polder/gateway.toml";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Runs a gateway until it is told to end (SIGINT, SIGTERM). SIGHUP reloads its file.
+    /// Runs a gateway until SIGINT or SIGTERM; SIGHUP reloads its configuration file.
     ///
     /// The log goes to standard error; POLDER_LOG=debug shows more of it, POLDER_LOG=warn less.
     Run(Run),
-    /// Checks a configuration, and what this machine lacks for it. Touches nothing.
+    /// Checks a configuration file, and whether this host can run it. Changes nothing.
     Check(Check),
-    /// Says which settings of this host cost a datapath something. Changes nothing.
+    /// Reports host settings that reduce packet rate or add latency. Changes nothing.
     Doctor(Doctor),
-    /// Shows what a running gateway does.
+    /// Shows the state and the counters of a running gateway.
     Show(Show),
     /// Captures packets of a running gateway, for tcpdump or wireshark.
     ///
     /// Writes pcapng, with a comment for each packet: where it was seen, by which worker and queue, its ticket, and
-    /// why it was dropped. The worker runs the compiled expression itself and copies what matches; when the file
-    /// cannot keep up, packets are missing in the file, never in the traffic. Ctrl-C ends it with a summary.
+    /// why it was dropped. The worker runs the compiled expression and copies the packets that match; when the file
+    /// cannot keep up, packets are missing from the file, and the traffic loses none. Ctrl-C ends the capture and
+    /// prints a summary.
     Capture(Capture),
-    /// Compiles the expression on standard input: what `capture` starts without privileges.
+    /// Compiles a capture expression from standard input; `capture` starts this command without privileges.
     #[command(hide = true)]
     CompileExpression {
-        /// Most bytes of a packet that are captured.
+        /// Maximum number of bytes captured of a packet.
         longest: u32,
     },
-    /// Says what a running gateway would do with a packet, and does nothing.
+    /// Prints what a running gateway would do with a packet, without forwarding it.
     ///
-    /// The packet is described in words, layer by layer with `/` between them, as in
-    /// `eth dst 02:00:00:00:00:02 / ip src 10.0.0.1 dst 10.0.1.9 / udp dport 53 / payload 64`, or in digits, as in
-    /// `hex 0200…`, or taken from a capture (--pcap). The gateway's own stages decide, over its own tables; learned
-    /// addresses, counters and numbers stay as they are.
+    /// The packet is described in words, layer by layer with `/` between them, as in `eth dst 02:00:00:00:00:02 / ip
+    /// src 10.0.0.1 dst 10.0.1.9 / udp dport 53 / payload 64`, or in hexadecimal digits, as in `hex 0200…`, or read
+    /// from a capture file (--pcap). The gateway's own stages and tables decide; learned addresses, counters and
+    /// sequence numbers do not change.
     #[command(after_long_help = trace_words())]
     Trace(Trace),
-    /// Adds a port to a running gateway, changes it or takes it away.
+    /// Adds a port to a running gateway, changes it or removes it.
     ///
-    /// With the same checks as `reload`, all of it or nothing. Such a port outlives reloads and upgrades; a restart needs
-    /// `--persist`, which writes a file for it into `conf.d` beside the gateway's.
+    /// The change is checked as by `reload`, and applied completely or not at all. The port survives reloads and
+    /// upgrades; with `--persist` it survives a restart, too: its keys are written to a file in `conf.d` beside the
+    /// gateway's file.
     Port(PortCommand),
-    /// Answers a container runtime as a CNI plugin, as under the name `polder-cni`.
+    /// Runs as a CNI plugin for a container runtime, as the program `polder-cni` does.
     ///
-    /// The call is in the environment (CNI_COMMAND and others), the network configuration on standard input.
+    /// The runtime passes the command in the environment (CNI_COMMAND and others) and the network configuration on
+    /// standard input.
     Cni,
-    /// Has a running gateway read its file again, and apply all that has changed or nothing.
+    /// Makes a running gateway read its file again and apply all changes, or none of them.
     Reload(Reload),
-    /// Keeps a change that `run --confirm` or `reload --confirm` would take back.
+    /// Keeps a change made with `--confirm`, which is reverted otherwise.
     Confirm(Which),
     /// Shows the difference between the running configuration and the file.
     ///
-    /// Exit codes: 0 there is none, 1 there is one, 2 it could not be found out.
+    /// Exit codes: 0 no difference, 1 a difference, 2 the comparison failed.
     Diff(Diff),
-    /// Has packets sent elsewhere, waits until few come in, and ends a running gateway.
+    /// Marks a running gateway not ready, waits until traffic falls below a rate, and stops it.
     ///
-    /// `/readyz` says that it is not ready. A hook can tell routing neighbours (RFC 8326). Ctrl-C takes it back.
+    /// `/readyz` reports that the gateway is not ready. A hook can tell routing neighbours (RFC 8326). Ctrl-C cancels
+    /// the drain and marks the gateway ready again.
     Drain(Drain),
     /// Shows the modem behind a port, connects or disconnects it.
     ///
-    /// An order holds until the next one, or until the port is opened again.
+    /// `connect` and `disconnect` hold until the next such command, or until the port is opened again.
     Modem(ModemCommand),
-    /// Has another program go on with a running gateway: by default the one that is started so.
+    /// Replaces the program of a running gateway, by default with the program of this command.
     ///
-    /// Forwarding pauses for milliseconds, and nothing is lost where a device can be passed on. When the program does
-    /// not come up, the gateway goes on as if nothing had been.
+    /// Forwarding pauses for milliseconds, and a device that can be passed to the new program loses no packet. If the
+    /// new program does not start, the running one continues.
     Upgrade(Upgrade),
-    /// Follows what happens: carriers, ports, stations, routes, tunnels, drops, reloads.
+    /// Prints events as they happen: carriers, ports, learned addresses, routes, tunnels, drops, reloads.
     ///
-    /// The log has the same lines. Ctrl-C ends it; a gateway that goes away is waited for.
+    /// The log has the same lines. Ctrl-C ends the output; if the gateway stops, the command waits until it runs
+    /// again.
     Events(Follow),
     /// Shows ports, stages, queues, flows and drops as rates, live: starts `polder-top`.
     #[command(disable_help_flag = true)]
@@ -106,18 +111,18 @@ pub(super) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Shows the level of a running gateway's log, or sets it until its end.
+    /// Shows the log level of a running gateway, or sets it until the gateway stops.
     Log(Log),
-    /// Opens interfaces that a gateway with on_exit = "drop" has left closed.
+    /// Releases interfaces that a stopped gateway with on_exit = "drop" keeps closed.
     Release(Release),
-    /// Shows two gateways and a tunnel at work, in network namespaces of their own.
+    /// Demonstrates two gateways and a tunnel, in network namespaces of their own.
     #[command(disable_help_flag = true)]
     Demo {
         /// Arguments of `polder-demo`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Measures on this machine: starts `polder-lab`.
+    /// Measures Polder on this machine: starts `polder-lab`.
     #[command(disable_help_flag = true)]
     Lab {
         /// Arguments of `polder-lab`.
@@ -132,7 +137,7 @@ pub(super) enum Command {
     /// Writes the manual pages into a folder, as `make install` does.
     #[command(hide = true)]
     ManualPages {
-        /// The folder; it is made if it is missing.
+        /// The folder; it is created if it is missing.
         folder: PathBuf,
     },
 }
@@ -145,26 +150,26 @@ pub(super) struct Run {
     /// Start even if this host loses its own addresses, its default route or your login.
     #[arg(long)]
     pub(super) yes: bool,
-    /// End after SECONDS, unless `polder confirm` comes before.
+    /// Stop after SECONDS unless `polder confirm` is run before.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(super) confirm: Option<u32>,
-    /// Go on with the running gateway behind SOCKET: `polder upgrade` starts programs so.
+    /// Take over the running gateway at SOCKET; `polder upgrade` starts the new program with this option.
     #[arg(long, value_name = "SOCKET", conflicts_with = "confirm")]
     pub(super) take_over: Option<PathBuf>,
-    /// Do all of that but the last step, and end.
+    /// Prepare the take-over and end before its last step.
     #[arg(long, requires = "take_over")]
     pub(super) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Upgrade {
-    /// The program that is to go on.
+    /// New program, in place of the running one.
     #[arg(long, value_name = "PATH")]
     pub(super) program: Option<PathBuf>,
-    /// Only see if it could.
+    /// Only test whether the new program could take over.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Longest time for the program to come up, in seconds.
+    /// Maximum time for the new program to start, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub(super) within: u32,
     /// Print the result as JSON.
@@ -189,7 +194,7 @@ pub(super) struct Check {
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// A configuration whose interfaces are meant; all with a device of their own by default.
+    /// Configuration file whose interfaces are examined; by default all interfaces of real devices.
     pub(super) file: Option<PathBuf>,
     /// Print findings as JSON.
     #[arg(long)]
@@ -201,27 +206,27 @@ pub(super) struct Show {
     /// View to show.
     #[arg(value_enum)]
     pub(super) what: What,
-    /// Show the rows of that name, address or number alone: `ports lan`, `routes 10.60.7.1`, `fdb 02:00:5e:10:00:01`.
+    /// Show only rows with this name, address or number: `ports lan`, `routes 10.60.7.1`, `fdb 02:00:5e:10:00:01`.
     #[arg(value_name = "NAME")]
     pub(super) of: Option<String>,
-    /// Show all connections, and not the busiest alone.
+    /// Show all connections, not only the busiest.
     #[arg(long)]
     pub(super) all: bool,
     /// Print rows as JSON.
     #[arg(long)]
     pub(super) json: bool,
-    /// Show again and again, every SECONDS: what has happened in between, per second. With --json a line of
-    /// totals each time.
+    /// Repeat every SECONDS, with rates per second since the last output. With --json, print a line of totals each
+    /// time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub(super) watch: Option<f64>,
-    /// Show what has happened since the totals that were put aside as NAME.
+    /// Show changes since the baseline that was saved as NAME.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub(super) from: Option<String>,
-    /// Show what has happened since then: `last` for the last time that the same was asked, or 90s, 10m, 2h, 1d: drops by
-    /// the gateway's own history, other views by the totals whose age comes nearest, of those that were put aside.
+    /// Show changes since `last`, the last call with the same arguments, or since a time ago, as 90s, 10m, 2h or 1d.
+    /// For drops the gateway's own history is used, for other views the saved baseline whose age is nearest.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["watch", "from"], value_parser = Since::parse)]
     pub(super) since: Option<Since>,
-    /// Put the totals aside as NAME, for --from.
+    /// Save the present totals as baseline NAME, for --from.
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub(super) save: Option<String>,
     #[command(flatten)]
@@ -236,7 +241,7 @@ pub(super) struct Follow {
     /// Print the last N events first.
     #[arg(long, short = 'n', value_name = "N", default_value = "10")]
     pub(super) last: usize,
-    /// End after those.
+    /// End after printing those.
     #[arg(long)]
     pub(super) no_follow: bool,
     #[command(flatten)]
@@ -246,7 +251,7 @@ pub(super) struct Follow {
 #[derive(Debug, Args)]
 pub(super) struct Log {
     /// `error`, `warn`, `info`, `debug`, `trace` or `off`; MODULE=LEVEL as in `info,polder::runtime=debug`; `default`
-    /// for the level of the start.
+    /// for the level at the start.
     #[arg(value_name = "LEVEL")]
     pub(super) level: Option<String>,
     #[command(flatten)]
@@ -255,19 +260,19 @@ pub(super) struct Log {
 
 #[derive(Debug, Args)]
 pub(super) struct Drain {
-    /// Command for `sh -c` that tells the neighbours, once the gateway is not ready.
+    /// Command for `sh -c` that tells routing neighbours; it runs once the gateway is marked not ready.
     #[arg(long, value_name = "COMMAND")]
     pub(super) hook: Option<String>,
-    /// Number of packets a second that are few.
+    /// Rate below which the gateway is stopped, in packets per second.
     #[arg(long, value_name = "PACKETS", default_value_t = 10)]
     pub(super) below: u64,
-    /// Longest time to wait for that, in seconds; then it ends all the same.
+    /// Maximum time to wait for that rate, in seconds; then the gateway is stopped anyway.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(super) within: u32,
-    /// Do not end it: the caller does, such as a service manager.
+    /// Do not stop the gateway: the caller does, such as a service manager.
     #[arg(long)]
     pub(super) keep: bool,
-    /// Take it back: the gateway is ready again.
+    /// Cancel a drain: mark the gateway ready again.
     #[arg(long, conflicts_with_all = ["hook", "keep", "below", "within"])]
     pub(super) undo: bool,
     #[command(flatten)]
@@ -276,13 +281,13 @@ pub(super) struct Drain {
 
 #[derive(Debug, Args)]
 pub(super) struct Reload {
-    /// Only say what would change.
+    /// Only print what would change.
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Apply it even if this host loses its own addresses, its default route or your login.
     #[arg(long)]
     pub(super) yes: bool,
-    /// Take it back after SECONDS, unless `polder confirm` comes before.
+    /// Revert the change after SECONDS unless `polder confirm` is run before.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(super) confirm: Option<u32>,
     #[command(flatten)]
@@ -291,7 +296,7 @@ pub(super) struct Reload {
 
 #[derive(Debug, Args)]
 pub(super) struct Diff {
-    /// Print it as JSON, with both values of each key.
+    /// Print the difference as JSON, with both values of each key.
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
@@ -300,12 +305,12 @@ pub(super) struct Diff {
 
 #[derive(Debug, Args)]
 pub(super) struct Capture {
-    /// The port or tunnel.
+    /// Name of the port or tunnel.
     pub(super) port: String,
-    /// Stage of the journey; may be given several times. Without it, and without --drops: rx and tx.
+    /// Stage at which packets are captured; may be given several times. The default is rx and tx.
     #[arg(long, value_enum, value_name = "STAGE")]
     pub(super) stage: Vec<Stage>,
-    /// Packets that were dropped, with the reason: the same as --stage drops.
+    /// Capture dropped packets, with the reason; the same as --stage drops.
     #[arg(long)]
     pub(super) drops: bool,
     /// Write to FILE, not to standard output.
@@ -317,28 +322,28 @@ pub(super) struct Capture {
     /// Capture at most LEN bytes of each packet.
     #[arg(short = 's', long = "snaplen", value_name = "LEN", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_553))]
     pub(super) longest: u32,
-    /// Packets to capture, in tcpdump's syntax; everything when it is left out.
+    /// Filter in tcpdump's syntax; without one, all packets are captured.
     #[arg(value_name = "EXPRESSION")]
     pub(super) expression: Vec<String>,
-    /// The gateway's name; needed when several run.
+    /// Name of the gateway; required if several run.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
     gateway: Option<String>,
-    /// The gateway's control socket, when it is at another place than usual.
+    /// Path of the gateway's control socket, if it is not the default one.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Trace {
-    /// The port by which the packet comes.
+    /// Port that receives the packet.
     pub(super) port: String,
-    /// The packet in words.
+    /// Description of the packet.
     #[arg(value_name = "PACKET", required_unless_present = "pcap")]
     pub(super) packet: Vec<String>,
-    /// Packets of a capture, pcap or pcapng; `-` for standard input.
+    /// Capture file with the packets, pcap or pcapng; `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "packet")]
     pub(super) pcap: Option<PathBuf>,
-    /// The capture's packet of that number, from 1, and no other.
+    /// Trace only the packet with this number in the capture, counted from 1.
     #[arg(short = 'n', long, value_name = "N", requires = "pcap", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) number: Option<u64>,
     /// Print rows as JSON, a line for each packet.
@@ -352,10 +357,10 @@ pub(super) struct Trace {
 fn trace_words() -> String {
     let layers = LAYERS.iter().map(|(name, fields)| format!("  {name:<8} {}\n", fields.join(", ")));
     format!(
-        "Layers:\n{}\nWithout `eth` in front, a packet is for the port itself where that is an underlay's or a router's, \
-         and comes from {}. Types, protocols, lengths and checksums that are not said are worked out. \
-         Others: ttl 64, udp from port 40000 to 9, tcp SYN from 40000 to 80, icmp an echo request, \
-         ip from 198.51.100.1 or 2001:db8::1.",
+        "Layers:\n{}\nWithout a leading `eth` layer, a packet on an underlay or router port is addressed to \
+         the port's own MAC address and comes from {}. Omitted types, protocols, lengths and checksums are \
+         computed. Other defaults: ttl 64, udp from port 40000 to 9, tcp SYN from 40000 to 80, icmp echo \
+         request, ip from 198.51.100.1 or 2001:db8::1.",
         layers.collect::<String>(),
         SOURCE
     )
@@ -372,32 +377,28 @@ impl Capture {
 /// Stage at which packets are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Stage {
-    /// As the port received them; of a tunnel, as they came out.
+    /// Packets received by the port; for a tunnel, after decapsulation.
     Rx,
-    /// As they leave by the port; of a tunnel, as they go in.
+    /// Packets sent by the port; for a tunnel, before encapsulation.
     Tx,
-    /// As they were dropped.
+    /// Dropped packets.
     Drops,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Release {
-    /// The interfaces, or addresses of PCI devices.
+    /// Interfaces, or addresses of PCI devices, to release.
     #[arg(value_name = "INTERFACE", required_unless_present = "all")]
     pub(super) interfaces: Vec<String>,
-    /// All interfaces that are left closed.
+    /// Release all interfaces that are kept closed.
     #[arg(long, conflicts_with = "interfaces")]
     pub(super) all: bool,
-    /// Also when a running gateway uses them: it receives nothing there until it is restarted.
+    /// Release interfaces of a running gateway, too; it receives nothing there until it is restarted.
     #[arg(long)]
     pub(super) force: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
-    if (0.1..=86_400.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("take 0.1 to 86400 seconds".to_owned())
-    }
+    if (0.1..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("use 0.1 to 86400 seconds".to_owned()) }
 }

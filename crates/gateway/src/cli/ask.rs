@@ -48,7 +48,7 @@ fn title(name: Option<&str>, nanos: u64, since: Option<Since>) -> String {
         (Some(name), _) => format!("since {name}, {time} ago\n"),
         // The history's samples are 10 s apart.
         (None, Some(Since::Ago(wanted))) if Duration::from_nanos(nanos) < wanted => {
-            format!("in the last {time}, of which alone the gateway knows\n")
+            format!("in the last {time}; the gateway has no older history\n")
         }
         (None, _) => format!("in the last {time}\n"),
     }
@@ -113,7 +113,7 @@ fn most(arguments: &Show) -> Option<usize> {
 }
 
 pub(super) fn odd(answer: &Answer) -> Failure {
-    Failure::Error(anyhow!("the gateway has answered another question: {answer:?}"))
+    Failure::Error(anyhow!("the gateway's answer does not fit the request: {answer:?}"))
 }
 
 fn pretty(shown: &Shown) -> Result<String, Failure> {
@@ -138,7 +138,7 @@ fn watch(arguments: &Show, socket: &Path, seconds: f64) -> Result<(), Failure> {
             Err(Failure::Error(error)) if is_passing(&error) => {
                 client = None;
                 if !std::mem::replace(&mut is_waiting, true) {
-                    Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
+                    Screen::stderr().write(&format!("{error}; waiting for the gateway\n"))?;
                 }
             }
             Err(failure) => return Err(failure),

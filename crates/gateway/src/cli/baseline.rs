@@ -41,7 +41,7 @@ impl Since {
             let number = text.strip_suffix(*unit)?.parse::<u64>().ok()?;
             number.checked_mul(*seconds).map(Duration::from_secs)
         });
-        ago.map(Self::Ago).ok_or_else(|| "take `last`, or a time as 90s, 10m, 2h or 1d".to_owned())
+        ago.map(Self::Ago).ok_or_else(|| "use `last`, or a time as 90s, 10m, 2h or 1d".to_owned())
     }
 }
 
@@ -54,13 +54,17 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
     let file = file(name, what)?;
     let text = fs::read(&file).map_err(|error| {
         let what = word(what);
-        anyhow!("there is no baseline {name:?} of `show {what}` ({error}): make one with `polder show {what} --save {name}`")
+        anyhow!(
+            "there is no baseline {name:?} of `show {what}` ({error}): save one with `polder show \
+                 {what} --save {name}`"
+        )
     })?;
-    let earlier = serde_json::from_slice::<Shown>(&text)
-        .with_context(|| format!("{} is of another version: save it anew", file.display()))?;
+    let earlier = serde_json::from_slice::<Shown>(&text).with_context(|| {
+        format!("{} was saved by another version of polder: save it again", file.display())
+    })?;
     if earlier.gateway != shown.gateway {
         return Err(anyhow!(
-            "baseline {name:?} is of gateway {}, and this is {}",
+            "baseline {name:?} belongs to gateway {}, not to {}",
             earlier.gateway,
             shown.gateway
         )
@@ -70,7 +74,7 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
         Some(nanos) => Ok((shown.since(&earlier), Some(name.to_owned()), nanos)),
         None => {
             let gateway = shown.gateway;
-            Err(anyhow!("gateway {gateway} was started after baseline {name:?} was saved: save it anew")
+            Err(anyhow!("gateway {gateway} was restarted after baseline {name:?} was saved: save it again")
                 .into())
         }
     }
@@ -94,7 +98,10 @@ pub(super) fn since_ago(wanted: Duration, what: What, shown: &Shown) -> Result<D
     let nearest = all.min_by_key(|(.., nanos)| nanos.abs_diff(wanted));
     let (earlier, name, nanos) = nearest.ok_or_else(|| {
         let what = word(what);
-        anyhow!("a gateway keeps a history of drops alone, and no totals were put aside since this one started: `polder show {what} --save NAME`, or `--since last` each time")
+        anyhow!(
+            "a gateway keeps a history of drops only, and no baseline was saved since this one started: \
+                 use `polder show {what} --save NAME`, or `--since last` each time"
+        )
     })?;
     Ok((shown.clone().since(&earlier), Some(name), nanos))
 }
@@ -140,7 +147,7 @@ fn age(earlier: &Shown, file: &Path, shown: &Shown) -> Option<u64> {
 fn file(name: &str, what: What) -> Result<PathBuf, anyhow::Error> {
     ensure!(
         what.is_counted(),
-        "`show {}` has nothing that grows with time: take path, ports, tunnels, drops or another view of counters",
+        "`show {}` has no counters to compare: use path, ports, tunnels, drops or another view with counters",
         word(what)
     );
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
@@ -148,7 +155,8 @@ fn file(name: &str, what: What) -> Result<PathBuf, anyhow::Error> {
         name.starts_with(|first: char| first.is_ascii_alphanumeric())
             && name.len() <= 64
             && name.chars().all(is_plain),
-        "{name:?} is no name: letters and digits, then also - _ . and 64 of them at most"
+        "{name:?} is not a valid name: use at most 64 letters, digits, `-`, `_` or `.`, beginning with a \
+         letter or digit"
     );
     Ok(folder()?.join(format!("{name}.{}.json", word(what))))
 }
@@ -158,7 +166,7 @@ fn folder() -> Result<PathBuf, anyhow::Error> {
         let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
         Some(PathBuf::from(folder).join(below))
     });
-    folder.context("neither XDG_STATE_HOME nor HOME says where baselines are")
+    folder.context("baselines have no directory: set XDG_STATE_HOME or HOME")
 }
 
 fn word(what: What) -> String {

@@ -31,7 +31,8 @@ pub(super) fn capture(arguments: &Capture) -> Result<(), Failure> {
     })?;
     let to_output = arguments.write.as_deref().is_none_or(|path| path == Path::new("-"));
     if to_output && Screen::stdout().is_terminal() {
-        let remedy = "this is no text: end the line with `| tcpdump -r -`, or write a file with `-w FILE`";
+        let remedy = "captured packets are binary and not written to a terminal: end the line with `| \
+                      tcpdump -r -`, or write a file with `-w FILE`";
         return Err(complain(remedy, WRONG));
     }
     let mut client = Client::connect(&arguments.socket()?)?;
@@ -129,11 +130,11 @@ fn pass_on(
 fn summary(written: u64, totals: Option<Totals>) -> Result<(), Failure> {
     let text = match totals {
         Some(Totals { asked, matched, lost }) => format!(
-            "{written} packets captured, {matched} of {asked} matched, {lost} lost on their way to the file, none to \
-             the traffic\n"
+            "{written} packets captured; {matched} of {asked} matched, {lost} lost on the way to the file \
+             (the traffic loses none)\n"
         ),
         None => {
-            format!("{written} packets captured; the gateway has not said how many matched or were lost\n")
+            format!("{written} packets captured; the gateway did not report how many matched or were lost\n")
         }
     };
     Ok(Screen::stderr().write(&text)?)

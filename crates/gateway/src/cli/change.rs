@@ -20,7 +20,7 @@ pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
 pub(super) fn confirm(gateway: &Which) -> Result<(), Failure> {
     let answer = ask(gateway, Ask::Confirm)?;
     let Answer::Confirmed(Confirmed { seconds_left }) = answer else { return Err(odd(&answer)) };
-    Ok(Screen::stdout().write(&format!("confirmed with {seconds_left} s left: the change stays\n"))?)
+    Ok(Screen::stdout().write(&format!("confirmed with {seconds_left} s left: the change is kept\n"))?)
 }
 
 /// Exit codes follow diff(1): 1 means a difference, 2 an error.
@@ -57,9 +57,12 @@ fn ask(gateway: &Which, ask: Ask) -> Result<Answer, Failure> {
 
 fn draw(compared: &Compared, look: Look) -> String {
     if compared.changes.is_empty() {
-        return format!("{} runs as {} says\n", compared.gateway, compared.file);
+        return format!("{}: the running configuration equals {}\n", compared.gateway, compared.file);
     }
-    let head = look.dim(&format!("{} runs, and {} has:\n", compared.gateway, compared.file));
+    let head = look.dim(&format!(
+        "{}: difference from the running configuration to {}:\n",
+        compared.gateway, compared.file
+    ));
     head + &lines(&compared.changes, look)
 }
 
@@ -74,12 +77,15 @@ pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String
     text.push_str(&lines(&reloaded.changes, look));
     let end = match (reloaded.applied, reloaded.confirm) {
         (false, _) => "not applied: this was a dry run".to_owned(),
-        (true, Some(seconds)) => format!("applied; taken back in {seconds} s unless `polder confirm` comes"),
+        (true, Some(seconds)) => format!("applied; reverted in {seconds} s unless `polder confirm` is run"),
         (true, None) => "applied".to_owned(),
     };
     text.push_str(&look.dim(&format!("{end}\n")));
     if reloaded.applied && reloaded.confirm != asked {
-        text.push_str(&look.bad("the gateway is older than this program and does not take it back\n"));
+        text.push_str(&look.bad(
+            "the gateway is older than this program and does not revert the change by \
+                                 itself\n",
+        ));
     }
     text
 }

@@ -61,9 +61,9 @@ fn draw(findings: &[Finding], look: Look) -> String {
     }
     let costly = findings.iter().filter(|finding| finding.state == State::Costly).count();
     let sum = match costly {
-        0 => "nothing found that costs".to_owned(),
-        1 => "1 setting costs something".to_owned(),
-        several => format!("{several} settings cost something"),
+        0 => "no setting reduces packet rate or adds latency".to_owned(),
+        1 => "1 setting reduces packet rate or adds latency".to_owned(),
+        several => format!("{several} settings reduce packet rate or add latency"),
     };
     format!("{text}\n{sum}\n")
 }

@@ -31,14 +31,14 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     let screen = Screen::stdout();
     if arguments.undo {
         let name = set(&mut client, false)?.gateway;
-        return Ok(screen.write(&format!("{name} is ready again\n"))?);
+        return Ok(screen.write(&format!("{name} is marked ready again\n"))?);
     }
     let interrupted = Arc::<AtomicBool>::default();
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let begun = set(&mut client, true)?;
-    screen.write(&format!("{} says that it is not ready\n", begun.gateway))?;
+    screen.write(&format!("{} is marked not ready\n", begun.gateway))?;
     let outcome = match arguments.hook.as_deref().map_or(Ok(()), run) {
         Ok(()) => wait(&mut client, arguments, &interrupted),
         Err(error) => Err(error.into()),
@@ -46,7 +46,7 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
     if let Err(failure) = outcome {
         // After an interrupt the gateway must receive packets again.
         set(&mut client, false)?;
-        Screen::stderr().write(&format!("{} is ready again\n", begun.gateway))?;
+        Screen::stderr().write(&format!("{} is marked ready again\n", begun.gateway))?;
         return Err(failure);
     }
     if arguments.keep {
@@ -59,12 +59,12 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
 /// Stops a gateway, and waits until its process has ended and its TAPs are gone.
 fn end(process: u32) -> anyhow::Result<()> {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
-    let process = process.context("the gateway's process is not told")?;
+    let process = process.context("the gateway did not report its process id")?;
     let gone = pidfd_open(process, PidfdFlags::empty()).context("cannot wait for the gateway")?;
-    kill_process(process, Signal::TERM).context("cannot end the gateway")?;
+    kill_process(process, Signal::TERM).context("cannot stop the gateway")?;
     let ready =
         poll(&mut [PollFd::new(&gone, PollFlags::IN)], Some(&END)).context("cannot wait for the gateway")?;
-    ensure!(ready > 0, "the gateway has not ended within {} s", END.tv_sec);
+    ensure!(ready > 0, "the gateway did not stop within {} s", END.tv_sec);
     Ok(())
 }
 
@@ -95,13 +95,14 @@ fn wait(client: &mut Client, arguments: &Drain, interrupted: &AtomicBool) -> Res
         let (received, now) = (set(client, true)?.received, clock.elapsed());
         let rate = received.saturating_sub(before) * Nanos::SECOND.0 / now.since(last).0.max(1);
         (before, last) = (received, now);
-        screen.write(&format!("{} packets a second come in\n", grouped(rate)))?;
+        screen.write(&format!("receiving {} packets per second\n", grouped(rate)))?;
         quiet = if rate <= arguments.below { quiet + 1 } else { 0 };
         if quiet >= QUIET {
             return Ok(());
         }
         if now >= Nanos::from_seconds(arguments.within.into()) {
-            let still = format!("after {} s packets still come in; it ends all the same\n", arguments.within);
+            let still =
+                format!("packets still arrive after {} s; stopping the gateway anyway\n", arguments.within);
             Screen::stderr().write(&still)?;
             return Ok(());
         }

@@ -29,7 +29,7 @@ pub(super) fn follow(arguments: &Follow) -> Result<(), Failure> {
             Err(Failure::Error(error)) if is_passing(&error) => {
                 reader.client = None;
                 if !std::mem::replace(&mut reader.is_waiting, true) {
-                    Screen::stderr().write(&format!("{error}; waiting for it\n"))?;
+                    Screen::stderr().write(&format!("{error}; waiting for the gateway\n"))?;
                 }
                 Screen::wait(PAUSE)?;
             }
@@ -93,7 +93,7 @@ fn print(read: &Read, json: bool) -> Result<(), Failure> {
     if read.lost > 0 {
         match json {
             true => text.push_str(&format!("{{\"lost\":{}}}\n", read.lost)),
-            false => text.push_str(&screen.look().odd(&format!("{} events are lost\n", read.lost))),
+            false => text.push_str(&screen.look().odd(&format!("{} events were lost\n", read.lost))),
         }
     }
     for event in &read.events {

@@ -18,7 +18,7 @@ struct Page {
 /// Writes every page into a directory.
 pub(super) fn write(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     for page in pages()? {
         let path = folder.join(page.name);
         std::fs::write(&path, page.text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -175,14 +175,15 @@ const FILES: &[(&str, &str)] = &[
     ("/run/polder/NAME.sock", "Control socket of the gateway NAME."),
 ];
 const DESCRIPTION: &[&str] = &[
-    "A gateway is described by one file in TOML. `polder check` prints everything that is wrong with it and everything \
-     that this machine lacks for it; `polder run` starts it; `polder reload` applies a changed file as one difference, \
-     or nothing of it. `polder show config` prints the running configuration with every default written out.",
+    "One TOML file describes a gateway. `polder check` prints all errors in the file and all requirements \
+     that this host does not meet; `polder run` starts the gateway; `polder reload` applies all changes of \
+     the file, or none of them. `polder show config` prints the running configuration with every default \
+     written out.",
     "Names have at most 31 letters, digits, `-`, `_` or `.`, and begin with a letter or digit. A key that is not listed \
      here is an error.",
-    "Each key has its type, the values that it takes, its default, and its class of reload: *yes*, while the gateway \
-     runs; *reopen*, when the port is taken out of the file by one reload and put back by another; *restart*, by a \
-     restart alone.",
+    "Each key has its type, its allowed values, its default, and how a change takes effect: *yes*, by a \
+     reload; *reopen*, when one reload removes the port and another adds it again; *restart*, only by a \
+     restart.",
 ];
 
 #[cfg(test)]

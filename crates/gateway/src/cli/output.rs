@@ -20,7 +20,7 @@ pub(super) fn open(path: &Path) -> Result<File> {
     let mode = Mode::from_raw_mode(0o666);
     let file = match open_file(path, flags, mode) {
         Err(Errno::LOOP) => bail!(
-            "{} is a symbolic link, which is not followed: name the file that it leads to, or remove it",
+            "{} is a symbolic link, and polder does not follow it: name its target, or remove it",
             path.display()
         ),
         opened => opened.with_context(told)?,
@@ -47,5 +47,5 @@ fn refusal(found: &Stat) -> Option<&'static str> {
     if !is_ours && invoker != Some(found.st_uid) {
         return Some("belongs to another user");
     }
-    (found.st_nlink > 1).then_some("has more than one name")
+    (found.st_nlink > 1).then_some("has more than one hard link")
 }

@@ -57,8 +57,12 @@ fn tables(keys: &PortKeys) -> Result<Table> {
         port.insert(key.to_owned(), Value::String(value.clone()));
     }
     for pair in &keys.key {
-        let (key, value) =
-            pair.split_once('=').with_context(|| format!("{pair}: write `--key KEY=VALUE`"))?;
+        let (key, value) = pair.split_once('=').with_context(|| {
+            format!(
+                "{pair} is not a pair of key and value: write \
+                                                          `--key KEY=VALUE`"
+            )
+        })?;
         let value = match format!("value = {value}").parse::<Table>() {
             Ok(mut table) => table.remove("value").unwrap_or(Value::Boolean(false)),
             Err(_) => Value::String(value.to_owned()),
@@ -102,11 +106,17 @@ fn ask(client: &mut Client, request: PortRequest) -> Result<Reloaded, Failure> {
 /// New content of the port's own file.
 fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<String> {
     if order == PortOrder::Add {
-        ensure!(!file.exists(), "{} is there already", file.display());
+        ensure!(!file.exists(), "{} already exists", file.display());
         return Ok(tables.to_string());
     }
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let before = tables_of(name, &text).with_context(|| format!("{} is left to you", file.display()))?;
+    let before = tables_of(name, &text).with_context(|| {
+        format!(
+            "{} was changed by another program and is \
+                                                                 kept",
+            file.display()
+        )
+    })?;
     if order != PortOrder::Set {
         return Ok(String::new());
     }

@@ -19,8 +19,9 @@ pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
     let error = command(name).args(arguments).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
         let message = format!(
-            "`{name}` is neither beside this program nor on the path: `make build && sudo make install` in the source tree \
-             installs all programs; the Debian package has polder and polder-top"
+            "`{name}` is neither in the directory of this program nor in PATH: `make build && sudo make \
+             install` in the source tree installs all programs; the Debian package contains polder and \
+             polder-top"
         );
         return Err(Failure::Error(anyhow!(message)));
     }

@@ -28,13 +28,13 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
                 continue;
             }
             let message = format!(
-                "{interface} is in use by gateway {gateway}, which loses packets there until it has \
-                 opened it again: stop it first, or add --force"
+                "{interface} is in use by gateway {gateway}, which would receive nothing there until it \
+                 reopens the interface: stop the gateway first, or add --force"
             );
             return Err(Failure::Error(anyhow!(message)));
         }
         match device::release(interface)? {
-            true => screen.write(&format!("{interface}: open again\n"))?,
+            true => screen.write(&format!("{interface}: released\n"))?,
             false if arguments.all => continue,
             false => screen.write(&format!("{interface}: was not closed\n"))?,
         }
@@ -43,9 +43,9 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
     let has_restored = crate::kernel::conntrack::restore_left()
         .context("cannot restore net.netfilter.nf_conntrack_events")?;
     if has_restored {
-        screen.write("net.netfilter.nf_conntrack_events: its old value again\n")?;
+        screen.write("net.netfilter.nf_conntrack_events: restored to its previous value\n")?;
     } else if released == 0 {
-        screen.write("no interface was left closed\n")?;
+        screen.write("no interface is kept closed\n")?;
     }
     Ok(())
 }
@@ -53,13 +53,13 @@ pub(super) fn release(arguments: &Release) -> Result<(), Failure> {
 /// Returns a PCI device to its kernel driver; describes the result.
 fn give_back(address: Address) -> Result<String, VfioError> {
     Ok(match vfio::release(address)? {
-        Released::To(driver) => format!("the driver {driver} has it again"),
+        Released::To(driver) => format!("bound to driver {driver} again"),
         Released::ToNobody => {
-            "free, and no driver of the kernel has taken it: `modprobe` its module".to_owned()
+            "released, but no kernel driver is bound: load the device's module with `modprobe`".to_owned()
         }
         Released::NotBound(driver) => {
             let driver = driver.as_deref().unwrap_or("no driver");
-            format!("was not bound to vfio-pci: {driver} has it")
+            format!("was not bound to vfio-pci but to {driver}")
         }
     })
 }

@@ -97,7 +97,7 @@ fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
             let Some(frame) = frames.get(at) else {
                 let count = frames.len();
                 return Err(complain(&format!(
-                    "{} has {count} packets, and none of number {number}",
+                    "{} has {count} packets, so there is no packet {number}",
                     path.display()
                 )));
             };
@@ -107,8 +107,7 @@ fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
     let (total, cut) = (chosen.len(), chosen.iter().filter(|frame| frame.bytes.len() < frame.whole).count());
     if cut > 0 {
         let screen = Screen::stderr();
-        let text =
-            format!("{cut} of {total} packets were captured in part: what is missing is taken to be zeros");
+        let text = format!("{cut} of {total} packets were captured in part: missing bytes are read as zeros");
         // An error of the write cannot be reported.
         let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bold("note")));
     }
@@ -124,7 +123,10 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     }
     if bytes.len() > pcap::MOST_BYTES {
-        bail!("it is larger than {} MiB: cut it with `editcap -r`, or `tcpdump -r … -c …`", most >> 20);
+        bail!(
+            "the capture is larger than {} MiB: shorten it with `editcap -r` or `tcpdump -r … -c …`",
+            most >> 20
+        );
     }
     Ok(bytes)
 }

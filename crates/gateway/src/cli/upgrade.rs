@@ -49,18 +49,24 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     if arguments.dry_run {
         command.arg("--dry-run");
     }
-    let log =
-        like(process, &mut command).with_context(|| format!("cannot start it as process {process} was"))?;
+    let log = like(process, &mut command).with_context(|| {
+        format!(
+            "cannot start the new program with the settings \
+                                                             of process {process}"
+        )
+    })?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
     let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
     let joined = join_group(process, child.id());
     if let Err(error) = joined {
-        Screen::stderr()
-            .write(&format!("warning: it is in another control group than the gateway: {error:#}\n"))?;
+        Screen::stderr().write(&format!(
+            "warning: the new program is in another control group than the gateway: \
+                             {error:#}\n"
+        ))?;
     }
     let line = first_line(&mut child, limit, || goes_on(&socket, process));
     let taken = line.and_then(|line| understood(line.as_deref(), &mut child));
-    let taken = taken.with_context(|| format!("{} goes on as before", compared.gateway))?;
+    let taken = taken.with_context(|| format!("{} continues with its present program", compared.gateway))?;
     let screen = Screen::stdout();
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&taken)?)
@@ -92,7 +98,8 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
     let takes = String::from_utf8_lossy(&help).contains("--take-over");
     ensure!(
         takes,
-        "{told} cannot take over a gateway: it is no polder, or an older one; restart the gateway with it"
+        "{told} cannot take over a gateway: it is not polder, or an older version; restart the gateway with \
+         it"
     );
     Ok(())
 }
@@ -135,7 +142,7 @@ fn join_group(gateway: u32, process: u32) -> Result<()> {
     let group = |process: u32| -> Result<OsString> {
         let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        Ok(own.context("there is no control group of the second version")?.into())
+        Ok(own.context("there is no version 2 control group")?.into())
     };
     let wanted = group(gateway)?;
     if group(process)? == wanted {
@@ -162,14 +169,14 @@ fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) ->
             if goes_on() {
                 child.kill()?;
                 child.wait()?;
-                bail!("the new program did not come up within {} s, and was ended", limit.as_secs());
+                bail!("the new program did not start within {} s and was stopped", limit.as_secs());
             }
             kill_process(late, Signal::CONT)?;
             line.recv_timeout(limit)
         }
         line => line,
     };
-    let line = line.map_err(|_| anyhow!("the new program has taken over, and does not report"))??;
+    let line = line.map_err(|_| anyhow!("the new program has taken over but sends no report"))??;
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
@@ -206,7 +213,7 @@ enum Report {
 
 fn understood(line: Option<&str>, child: &mut Child) -> Result<TakenOver> {
     let Some(line) = line else {
-        bail!("the new program has ended without having taken over ({}); the log may say why", child.wait()?);
+        bail!("the new program ended before it took over ({}); the log may have the reason", child.wait()?);
     };
     match serde_json::from_str(line) {
         Ok(Report::Taken(taken)) => Ok(taken),
@@ -217,7 +224,7 @@ fn understood(line: Option<&str>, child: &mut Child) -> Result<TakenOver> {
         Err(_) => {
             child.kill()?;
             child.wait()?;
-            bail!("the new program says something that is no report: {}", line.trim_end())
+            bail!("the new program's report is malformed: {}", line.trim_end())
         }
     }
 }
@@ -225,13 +232,13 @@ fn understood(line: Option<&str>, child: &mut Child) -> Result<TakenOver> {
 fn describe(gateway: &str, taken: &TakenOver) -> String {
     let TakenOver { before, version, dry_run, pause_us, anew } = taken;
     let mut text = if *dry_run {
-        format!("{gateway}: polder {version} could go on in place of {before}; this was a dry run\n")
+        format!("{gateway}: polder {version} can replace {before}; this was a dry run\n")
     } else {
         let pause = duration(pause_us * 1000);
-        format!("{gateway}: polder {version} goes on in place of {before}; workers stood still for {pause}\n")
+        format!("{gateway}: polder {version} has replaced {before}; forwarding paused for {pause}\n")
     };
     for (port, why) in anew {
-        text.push_str(&format!("port {port} is opened anew: {why}\n"));
+        text.push_str(&format!("port {port} was reopened: {why}\n"));
     }
     text
 }

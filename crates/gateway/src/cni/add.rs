@@ -75,12 +75,12 @@ fn check_addresses(network: &Network, attached: &Success) -> Result<(), CniError
     match attached.ips.len() {
         0 => Err(CniError::new(
             IPAM,
-            format!("the IPAM plugin {name} gives no address: remove `ipam`, or mend it"),
+            format!("the IPAM plugin {name} returned no address: remove `ipam`, or repair its configuration"),
         )),
         1..=MOST => Ok(()),
         count => Err(CniError::new(
             IPAM,
-            format!("the IPAM plugin {name} gives {count} addresses: at most {MOST}"),
+            format!("the IPAM plugin {name} returned {count} addresses: at most {MOST} are possible"),
         )),
     }
 }
@@ -107,6 +107,7 @@ fn interfaces(call: &Call, name: &str, mac: &str, mtu: u32) -> Result<Vec<Interf
 }
 
 fn gone(call: &Call) -> CniError {
-    let message = format!("the interface {} has gone meanwhile: has the container ended?", call.interface);
+    let message =
+        format!("the interface {} disappeared during ADD: has the container ended?", call.interface);
     CniError::new(KERNEL, message)
 }

@@ -83,7 +83,7 @@ impl<'a> Port<'a> {
     pub(super) fn probe(&self, client: &mut Client) -> Result<(), CniError> {
         if file_of(&self.network.file, &self.name).exists() {
             let file = file_of(&self.network.file, &self.name);
-            let message = format!("{} is of this attachment: call DEL first", file.display());
+            let message = format!("{} already exists for this attachment: call DEL first", file.display());
             return Err(CniError::new(ATTACHED, message));
         }
         let tables = self.tables(None, &[]).to_string();
@@ -124,7 +124,7 @@ impl<'a> Port<'a> {
         let tables =
             tables_of(&self.name, &text).map_err(|error| broken(format!("{}: {error}", file.display())))?;
         if changed(tables.clone(), self.tables(Some(mac), addresses)) != tables {
-            return Err(broken(format!("{} is not as ADD left it", file.display())));
+            return Err(broken(format!("{} was changed after ADD", file.display())));
         }
         let request = self.request(PortOrder::Add, text, true);
         match client.ask(Ask::Port(request)) {
@@ -132,7 +132,7 @@ impl<'a> Port<'a> {
             Ok(_) => return Err(broken(format!("the gateway has no port {}", self.name))),
             Err(ClientError::Refused { message, .. }) => {
                 return Err(broken(format!(
-                    "the gateway's port {} is not that of its file ({message})",
+                    "the gateway's port {} differs from its file ({message})",
                     self.name
                 )));
             }
@@ -150,7 +150,7 @@ impl<'a> Port<'a> {
     /// Returns true if the port's interface has a carrier, or gets one in time.
     fn has_carrier(&self) -> Result<bool, CniError> {
         await_carrier(&self.name, PATIENCE)
-            .map_err(|error| refused(&format!("wait for a carrier of {}", self.name), error))
+            .map_err(|error| refused(&format!("wait for the carrier of {}", self.name), error))
     }
 
     /// State of the gateway's port, as in `polder show ports`; `None` if there is no such port.
@@ -180,7 +180,8 @@ pub(super) fn connect(network: &Network) -> Result<Client, CniError> {
         return Err(CniError::new(
             CONFIGURATION,
             format!(
-                "the gateway reads {}, and ports would be beside {}: write `\"file\": {file:?}` into the network configuration",
+                "the gateway reads {}, but the port would be written beside {}: write `\"file\": {file:?}` \
+                 into the network configuration",
                 file.display(),
                 network.file.display()
             ),

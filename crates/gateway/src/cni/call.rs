@@ -76,7 +76,7 @@ impl Call {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
             let missing =
-                || CniError::new(ENVIRONMENT, format!("{name} is not set: the runtime has to name it"));
+                || CniError::new(ENVIRONMENT, format!("{name} is not set: the runtime has to set it"));
             value(name).ok_or_else(missing)
         };
         let path = value("CNI_PATH").unwrap_or_default();
@@ -131,11 +131,7 @@ fn mac_of(arguments: &str) -> Result<Option<MacAddress>, CniError> {
 pub(super) fn station(text: &str) -> Result<MacAddress, String> {
     let mac = text.parse::<MacAddress>().map_err(|error| error.to_string())?;
     let is_station = mac.0[0] & 1 == 0 && mac.0 != [0; 6];
-    if is_station {
-        Ok(mac)
-    } else {
-        Err("take the address of one station: its first byte is even".to_owned())
-    }
+    if is_station { Ok(mac) } else { Err("use a unicast address: its first byte is even".to_owned()) }
 }
 
 /// True for a valid name of a network or container.

@@ -16,7 +16,7 @@ pub(super) fn check(call: &Call, network: &Network, input: &[u8]) -> Result<(), 
     let wrong = |text: String| CniError::new(CONFIGURATION, text);
     let before = network.prev_result.clone();
     let before = before.ok_or_else(|| {
-        wrong("`prevResult` is missing: the runtime has to keep the result of ADD".to_owned())
+        wrong("`prevResult` is missing: the runtime has to pass the result of ADD".to_owned())
     })?;
     let unreadable = |error| wrong(format!("`prevResult` cannot be read: {error}"));
     let before = serde_json::from_value::<Success>(before).map_err(unreadable)?;
@@ -54,9 +54,9 @@ fn compare(name: &str, link: Option<&Link>, before: Option<&Interface>) -> Resul
     let trouble = match (link, before) {
         (None, _) => "is missing".to_owned(),
         (_, None) => "is not in `prevResult`".to_owned(),
-        (Some(link), _) if !link.up => "is switched off".to_owned(),
+        (Some(link), _) if !link.up => "is down".to_owned(),
         (Some(_), Some(before)) => match mac.filter(|mac| !mac.eq_ignore_ascii_case(&before.mac)) {
-            Some(mac) => format!("has the address {mac}, and ADD left {}", before.mac),
+            Some(mac) => format!("has the address {mac}, but ADD set {}", before.mac),
             None => return Ok(()),
         },
     };

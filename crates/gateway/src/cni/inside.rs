@@ -49,7 +49,7 @@ impl Namespace {
         match namespace.inside(|_| ()) {
             Ok(()) => Ok(namespace),
             Err(Errno::INVAL) => {
-                Err(wrong("it is no network namespace, or the container has ended".to_owned()))
+                Err(wrong("it is not a network namespace, or the container has ended".to_owned()))
             }
             Err(error) => Err(refused("enter the container's namespace", error)),
         }
@@ -87,10 +87,10 @@ impl Namespace {
             pair::make_addresses(client, index, if has_ipv6 { BY_MAC } else { NOT_AT_ALL });
             for Ip { address, .. } in &attached.ips {
                 let added = client.create(libc::RTM_NEWADDR, &address_body(index, *address));
-                added.map_err(|error| refused(&format!("give {name} the address {address}"), error))?;
+                added.map_err(|error| refused(&format!("assign {address} to {name}"), error))?;
             }
             let up = client.ask(libc::RTM_NEWLINK, &with_flags(index, libc::IFF_UP));
-            up.map_err(|error| refused(&format!("switch {name} on"), error))?;
+            up.map_err(|error| refused(&format!("set {name} up"), error))?;
             attached.routes.iter().try_for_each(|route| add_route(client, index, route, attached))
         };
         self.inside(work).map_err(|error| refused("enter the container's namespace", error))?
@@ -155,7 +155,7 @@ fn add_route(client: &mut Client, index: u32, route: &Route, attached: &Success)
         Err(error) => Err(CniError::new(
             KERNEL,
             format!(
-                "cannot add the route to {} ({error}): its next hop has to be in a network of the container's addresses",
+                "cannot add the route to {} ({error}): its next hop has to be in a network of the container",
                 route.dst
             ),
         )),

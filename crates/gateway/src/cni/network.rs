@@ -150,8 +150,8 @@ impl Network {
             return Err(CniError::new(
                 KEY,
                 format!(
-                    "`{key}` is {value}, and is no key of this plugin: remove it, or use gateway, socket, file, bridge, vlan, \
-                     isolated, mtu, sourceGuard, ipam, dns"
+                    "`{key}` is {value}, but this plugin has no such key: remove it, or use gateway, \
+                     socket, file, bridge, vlan, isolated, mtu, sourceGuard, ipam, dns"
                 ),
             ));
         }
@@ -163,7 +163,7 @@ impl Network {
             return wrong("`gateway` and `socket` both name the gateway: keep one of them");
         }
         if self.gateway.as_ref().is_some_and(|name| !call::is_identifier(name)) {
-            return wrong("`gateway` is no name of a gateway: `ls /run/polder` lists them");
+            return wrong("`gateway` is not the name of a gateway: `ls /run/polder` lists them");
         }
         if !self.file.is_absolute() {
             return wrong("`file` is relative: write the path of the gateway's configuration file");

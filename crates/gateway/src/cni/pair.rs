@@ -86,7 +86,9 @@ pub(super) fn make(
     match client.create(libc::RTM_NEWLINK, &body) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Err(attached(call)),
-        Err(error) => return Err(refused(&format!("make the pair {name} and {}", call.interface), error)),
+        Err(error) => {
+            return Err(refused(&format!("create the veth pair {name} and {}", call.interface), error));
+        }
     }
     let finished = finish(&mut client, name, &alias_of(&network.name, &call.container, &call.interface));
     finished.map_err(|error| {
@@ -134,7 +136,10 @@ pub(super) fn delete(name: &str) -> Result<(), CniError> {
     let Some(link) = look(&mut client, name).map_err(failed)? else { return Ok(()) };
     if link.kind != "veth" {
         let kind = if link.kind.is_empty() { "hardware" } else { &link.kind };
-        return Err(CniError::new(KERNEL, format!("the interface {name} is no veth but {kind}: rename it")));
+        return Err(CniError::new(
+            KERNEL,
+            format!("the interface {name} is not a veth but {kind}: rename it"),
+        ));
     }
     match client.ask(libc::RTM_DELLINK, &with_flags(link.index, 0)) {
         // Its namespace was deleted meanwhile.
@@ -173,7 +178,7 @@ pub(super) fn attached(call: &Call) -> CniError {
     CniError::new(
         ATTACHED,
         format!(
-            "container {} has an interface {} already: choose another CNI_IFNAME, or call DEL first",
+            "container {} already has an interface {}: choose another CNI_IFNAME, or call DEL first",
             call.container, call.interface
         ),
     )

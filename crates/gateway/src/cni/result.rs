@@ -137,7 +137,7 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no address with a prefix length, as 192.0.2.5/24");
+        let wrong = || format!("{text:?} is not an address with a prefix length, as 192.0.2.5/24");
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address = address.parse::<IpAddr>().map_err(|_| wrong())?;
         let longest = if address.is_ipv4() { 32 } else { 128 };

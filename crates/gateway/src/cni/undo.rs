@@ -16,7 +16,7 @@ impl<'a> Undo<'a> {
     pub(super) fn carry_out(self, reason: CniError) -> CniError {
         self.0.into_iter().rev().fold(reason, |reason, step| match step() {
             Ok(()) => reason,
-            Err(error) => reason.with(&format!("not undone, DEL does it: {error}")),
+            Err(error) => reason.with(&format!("could not be undone; DEL will do it: {error}")),
         })
     }
 }

@@ -19,7 +19,10 @@ pub enum NotOnePort {
     #[error("{0}")]
     Toml(String),
     /// There is another table, or none.
-    #[error("{found} is not of port {name}: it has `[port.{name}]` and `[bridge.BRIDGE.port.{name}]`")]
+    #[error(
+        "{found} does not belong to port {name}, whose tables are `[port.{name}]` and \
+             `[bridge.BRIDGE.port.{name}]`"
+    )]
     Other {
         /// The port.
         name: String,

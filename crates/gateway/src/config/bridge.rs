@@ -81,7 +81,10 @@ section! {
         vlan: Option<MemberVlan> = None;
         keys:
         /// VLANs that the member carries.
-        vlan as MemberVlans, Inner(VLANS, check_vlans), |member| member.vlan.as_ref().map(MemberVlans::of), |member, vlans| member.vlan = vlans.resolved() => Live, usual("none: tags are not looked at"), range("see below");
+        vlan as MemberVlans, Inner(VLANS, check_vlans), |member| member.vlan.as_ref().map(MemberVlans::of), |member, vlans| member.vlan = vlans.resolved() => Live, usual("none: \
+                                                                                                                                                                           tags \
+                                                                                                                                                                           are \
+                                                                                                                                                                           ignored"), range("see below");
         /// True if it exchanges nothing with other isolated members.
         isolated: bool = false, Boolean => Live;
         /// True if addresses are learned from what it sends.
@@ -115,13 +118,27 @@ section! {
     pub struct StaticEntry("a static entry", "[[bridge.NAME.static]]") {
         keys:
         /// The address.
-        mac: Mac = Mac([0; 6]), STATION => Live, required("add `mac = \"…\"`, the address to bind");
+        mac: Mac = Mac([0; 6]), STATION => Live, required("add `mac = \"…\"`, the static address");
         /// Its VLAN.
         vlan: Option<u16> = None, Given(VLAN) => Live, usual("required on a bridge with VLANs");
         /// Member to which frames for the address go; of a tunnel with several remotes, the one to that remote.
-        port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("a member") => Live, required("add `port = \"…\"`, the member it is bound to");
+        port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("a member") => Live, required("add \
+                                                                                                               `port \
+                                                                                                               = \
+                                                                                                               \"…\"`, \
+                                                                                                               the \
+                                                                                                               member \
+                                                                                                               that \
+                                                                                                               leads \
+                                                                                                               to \
+                                                                                                               the \
+                                                                                                               address");
         /// Remote to which they go.
-        remote: Option<IpAddr> = None, Given(HOST) => Live, usual("required for a tunnel with `remotes`"), range("one of the tunnel's");
+        remote: Option<IpAddr> = None, Given(HOST) => Live, usual("required for a tunnel with `remotes`"), range("one \
+                                                                                                                  of \
+                                                                                                                  the \
+                                                                                                                  tunnel's \
+                                                                                                                  remotes");
     }
 }
 
@@ -216,7 +233,7 @@ fn check_vlans(draft: &Draft<MemberVlans>, section: &Section<'_>) -> bool {
     let (span, message, remedy) = match (draft.has("access"), draft.has("trunk")) {
         (true, false) => match draft.key("native") {
             Some(native) => {
-                let remedy = "remove `native`: an access port has one VLAN, and no tags";
+                let remedy = "remove `native`: an access port has one VLAN, untagged";
                 (native, "`native` belongs to a trunk", remedy)
             }
             None => return draft.at("access").is_some(),

@@ -9,7 +9,7 @@ use super::section::Findings;
 use polder_buffers::HEADROOM;
 use serde::Serialize;
 
-const LAID_OUT: &str = "the packet memory is laid out at the start";
+const LAID_OUT: &str = "the packet memory is allocated at the start";
 
 section! {
     /// Division of packet memory.
@@ -96,17 +96,19 @@ pub(super) fn resolve(draft: &Draft<Buffers>, memory_mib: u32) -> Buffers {
 pub(super) fn check(draft: &Draft<Buffers>, configuration: &Configuration, findings: &Findings) {
     let needed = needed_headroom(configuration);
     if needed > HEADROOM {
-        let message =
-            format!("tunnels and tags put {needed} bytes in front of a packet, which has {HEADROOM}");
-        let remedy = "leave out `key`, `checksum` or `sequence` of the tunnels with the longest headers";
+        let message = format!(
+            "tunnels and tags need {needed} bytes of headroom in front of a packet, which has \
+                     {HEADROOM}"
+        );
+        let remedy = "remove `key`, `checksum` or `sequence` of the tunnels with the longest headers";
         findings.note(Diagnostic::error(0..0, message).remedy(remedy));
     }
     if let Some((Headroom::Bytes(bytes), at)) = draft.get("headroom", |buffers| buffers.headroom)
         && bytes < needed
     {
-        let message = format!("{bytes} bytes in front of packets, and the configuration can add {needed}");
+        let message = format!("`headroom` is {bytes} bytes, but this configuration can need {needed}");
         let remedy = format!(
-            "leave `headroom` out, or set it to {needed} or more; with \"off\" packets are copied to make room"
+            "remove `headroom`, or set it to {needed} or more; with \"off\" packets are copied to make room"
         );
         findings.note(Diagnostic::error(at.clone(), message).remedy(remedy));
     }
@@ -114,7 +116,7 @@ pub(super) fn check(draft: &Draft<Buffers>, configuration: &Configuration, findi
     let most = u16::try_from(room).unwrap_or(u16::MAX).saturating_sub(headroom(configuration));
     let copied = draft.get("copy_break", |buffers| buffers.copy_break);
     if let Some((bytes, at)) = copied.filter(|&(bytes, _)| bytes > most) {
-        let message = format!("a copy of {bytes} bytes and its headroom are more than half a slot");
+        let message = format!("a copy of {bytes} bytes with its headroom needs more than half a slot");
         let remedy = format!("copy at most {most} bytes, or set `slot_bytes` to 4096");
         findings.note(Diagnostic::error(at.clone(), message).remedy(remedy));
     }

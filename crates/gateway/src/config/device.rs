@@ -68,10 +68,10 @@ pub type Absent = [(&'static str, &'static str, &'static str)];
 /// All kinds, in the order in which the guide has them.
 pub const KINDS: &[&Capabilities] = &[&INTERFACE, &TAP, &USB, &USBIP, &LAN78XX, &PCI];
 
-const ONLY: &str = "only an `interface` has it";
-const OWN: &str = "only a `pci` and a USB device have it";
-const ROUTER_INSTEAD: &str = "the kernel has no routes over it; `role = \"router\"` with `addresses` carries tunnels over it, and \
-                              what is for the machine goes to it by a `tap`";
+const ONLY: &str = "only an `interface` has this key";
+const OWN: &str = "only a `pci` or USB device has this key";
+const ROUTER_INSTEAD: &str = "the kernel has no routes over this device; use `role = \"router\"` with \
+                              `addresses` for tunnels over it, and a `tap` for the host's own packets";
 
 const INTERFACE: Capabilities = Capabilities {
     word: "interface",
@@ -99,16 +99,24 @@ const TAP: Capabilities = Capabilities {
     header_bytes: 10,
     has_queues: true,
     max_mtu: MAX_MTU,
-    no_underlay: Some(("a TAP", "use an `interface` for the underlay; a TAP is a member of a bridge")),
+    no_underlay: Some((
+        "a TAP",
+        "use an `interface` for the underlay; a TAP can only be a member of a bridge",
+    )),
     may_be_modem: false,
     absent: &[
         ("mac", OWN, "remove `mac`: `ip link set address` sets a TAP's"),
-        ("mode", ONLY, "remove `mode`: there is one way to attach to a TAP"),
+        ("mode", ONLY, "remove `mode`: a TAP has only one"),
         ("moderation_us", ONLY, "remove `moderation_us`: a TAP has no interrupts"),
-        ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no device to drive"),
-        ("on_exit", ONLY, "remove `on_exit`: a TAP goes away together with Polder"),
-        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
-        ("kernel_hooks", ONLY, "remove `kernel_hooks`: what the machine sends by a TAP meets its hooks"),
+        ("busy_poll", ONLY, "remove `busy_poll`: a TAP has no NAPI to poll"),
+        ("on_exit", ONLY, "remove `on_exit`: a TAP disappears when Polder ends"),
+        ("decide", ONLY, "remove `decide`: the kernel does not forward packets of this device"),
+        (
+            "kernel_hooks",
+            ONLY,
+            "remove `kernel_hooks`: packets that the host sends by a TAP pass the \
+                                kernel's hooks",
+        ),
     ],
 };
 
@@ -118,13 +126,13 @@ const LAN78XX: Capabilities = Capabilities {
     no_underlay: Some(("a USB adapter", ROUTER_INSTEAD)),
     absent: &[
         ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
-        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
-        ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
-        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
-        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
-        ("moderation_us", ONLY, "remove `moderation_us`: `gather_us` is what an adapter has"),
-        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
-        ("queues", "an adapter has one", "remove `queues`; `order` shares the work among workers"),
+        ("mode", ONLY, "remove `mode`: the kernel does not drive this device"),
+        ("on_exit", ONLY, "remove `on_exit`: the kernel does not drive this device"),
+        ("decide", ONLY, "remove `decide`: the kernel does not forward packets of this device"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel does not drive this device"),
+        ("moderation_us", ONLY, "remove `moderation_us`: an adapter has `gather_us` for this purpose"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel does not drive this device"),
+        ("queues", "an adapter has one queue", "remove `queues`; `order` shares the work among workers"),
     ],
     may_be_modem: false,
     ..USB
@@ -143,13 +151,13 @@ const USB: Capabilities = Capabilities {
     no_underlay: Some(("a USB device", ROUTER_INSTEAD)),
     may_be_modem: true,
     absent: &[
-        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
-        ("on_exit", ONLY, "remove `on_exit`: the kernel has no part in it"),
-        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
-        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+        ("mode", ONLY, "remove `mode`: the kernel does not drive this device"),
+        ("on_exit", ONLY, "remove `on_exit`: the kernel does not drive this device"),
+        ("decide", ONLY, "remove `decide`: the kernel does not forward packets of this device"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel does not drive this device"),
         ("moderation_us", ONLY, "remove `moderation_us`: the device decides when it sends"),
-        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
-        ("queues", "the device has one", "remove `queues`; `order` shares the work among workers"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel does not drive this device"),
+        ("queues", "the device has one queue", "remove `queues`; `order` shares the work among workers"),
     ],
 };
 
@@ -163,13 +171,13 @@ const PCI: Capabilities = Capabilities {
     no_underlay: Some(("a PCI device", ROUTER_INSTEAD)),
     may_be_modem: false,
     absent: &[
-        ("mode", ONLY, "remove `mode`: the kernel has no part in it"),
+        ("mode", ONLY, "remove `mode`: the kernel does not drive this device"),
         ("on_exit", ONLY, "remove `on_exit`: the device stays with vfio-pci until `polder release`"),
-        ("decide", ONLY, "remove `decide`: the kernel has no part in it"),
-        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel has no part in it"),
+        ("decide", ONLY, "remove `decide`: the kernel does not forward packets of this device"),
+        ("kernel_hooks", ONLY, "remove `kernel_hooks`: the kernel does not drive this device"),
         ("moderation_us", ONLY, "remove `moderation_us`: the device's throttle follows the load"),
-        ("busy_poll", ONLY, "remove `busy_poll`: the kernel has no part in it"),
-        ("queues", "the device has one", "remove `queues`; `order` shares the work among workers"),
+        ("busy_poll", ONLY, "remove `busy_poll`: the kernel does not drive this device"),
+        ("queues", "the device has one queue", "remove `queues`; `order` shares the work among workers"),
     ],
     ..USB
 };

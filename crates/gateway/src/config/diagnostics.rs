@@ -189,7 +189,7 @@ impl Report {
         let errors = self.findings().filter(|finding| finding.severity == Severity::Error);
         let mut lines = errors.take(MOST).map(line).collect::<Vec<_>>();
         let more = self.errors().saturating_sub(MOST);
-        lines.extend((more > 0).then(|| format!("and {more} more: `polder check` shows all")));
+        lines.extend((more > 0).then(|| format!("and {more} more: `polder check` lists all")));
         lines.join("\n")
     }
 

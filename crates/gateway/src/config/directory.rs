@@ -71,7 +71,7 @@ fn read_one(path: &Path, is_further: bool, left: &mut u64) -> Result<String> {
     let metadata = fs::metadata(path)?;
     // Whoever may write one may take any interface of the machine.
     if is_further && metadata.mode() & WRITABLE != 0 {
-        let message = format!("others than its owner can write it: `chmod go-w {}`", path.display());
+        let message = format!("it is writable by others than its owner: `chmod go-w {}`", path.display());
         return Err(Error::new(ErrorKind::PermissionDenied, message));
     }
     let own = rustix::process::geteuid().as_raw();
@@ -81,7 +81,7 @@ fn read_one(path: &Path, is_further: bool, left: &mut u64) -> Result<String> {
     }
     let length = metadata.len();
     *left = left.checked_sub(length).ok_or_else(|| {
-        Error::new(ErrorKind::FileTooLarge, format!("with {length} bytes more than a configuration has"))
+        Error::new(ErrorKind::FileTooLarge, format!("its {length} bytes exceed the limit for configurations"))
     })?;
     String::from_utf8(fs::read(path)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();

@@ -213,9 +213,9 @@ fn version(probe: &Section<'_>, findings: &Findings) -> bool {
         return true;
     }
     let is_later = probe.read_as("version", &LATER).is_some();
-    let rest = if is_later { "; nothing else was looked at" } else { "" };
+    let rest = if is_later { "; nothing else was checked" } else { "" };
     let remedy = format!("this build reads version {VERSION}; write `version = {VERSION}`{rest}");
-    error(span, "the file is of a version that is not known", remedy);
+    error(span, "the version of the file is unknown", remedy);
     // Keys of a later version are no mistakes.
     !is_later
 }

@@ -43,8 +43,8 @@ const PROTOCOL: WordOr<u8, u8> = WordOr {
 pub(super) const NETWORK: Text<Network> = text("network", "addresses and networks, IPv4 and IPv6", network);
 const VLANS: Numbers = Numbers(0, MAX_VLAN);
 const PORTS: Numbers = Numbers(0, u16::MAX);
-const EMPTY: Option<&str> = Some("leave the key out to ask nothing");
-const ALL: Option<&str> = Some("leave the key out to look at all ports");
+const EMPTY: Option<&str> = Some("remove the key to match all");
+const ALL: Option<&str> = Some("remove the key to filter packets of all ports");
 
 section! {
     /// One rule. A list that is empty asks nothing.
@@ -53,7 +53,12 @@ section! {
         /// Name in `polder show filters`; its counters stay under that name when it changes.
         name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
         /// Ports and tunnels whose packets it looks at.
-        ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Whole("ports and tunnels, no underlays"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
+        ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Whole("ports \
+                                                                                                   and \
+                                                                                                   tunnels, \
+                                                                                                   except \
+                                                                                                   underlay \
+                                                                                                   ports"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
         /// Direction of the packets: received by the port, before the bridge learns from them, or to be sent by it.
         direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
         /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.
@@ -195,7 +200,7 @@ impl Notation<TcpFlags> for Flags {
             let (name, is_set) = word.strip_prefix('!').map_or((word.as_str(), true), |name| (name, false));
             let Some(bit) = FLAGS.iter().position(|flag| *flag == name) else {
                 let known = FLAGS.map(|flag| format!("\"{flag}\"")).join(", ");
-                let remedy = format!("the flags are {known}; \"!\" in front of one asks that it is not set");
+                let remedy = format!("the flags are {known}; \"!\" in front of a flag means not set");
                 return Err(Refusal::new(format!("has no flag \"{}\"", printable(word))).remedy(remedy));
             };
             if flags.mask >> bit & 1 == 1 {
@@ -236,9 +241,12 @@ impl Filter {
             FLAGS.iter().zip(0..).any(|(flag, bit)| *flag == "syn" && flags.set >> bit & 1 == 1)
         };
         if self.direction == Direction::Out {
-            Some("what the kernel sends passes no filter with `direction = \"out\"`")
+            Some("packets that the kernel sends bypass filters with `direction = \"out\"`")
         } else if self.tcp_flags.is_some_and(|flags| !is_for_syn(flags)) {
-            Some("`tcp_flags` looks at each packet, and those of a carried connection pass no filter")
+            Some(
+                "`tcp_flags` is a condition on each packet, but packets of a carried connection bypass \
+                  filters",
+            )
         } else {
             None
         }
@@ -295,7 +303,7 @@ pub(super) fn changed(old: &Configuration, new: &Configuration) -> Option<(usize
 fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
     const EXAMPLE: &str = "write an address or a network, as in \"192.0.2.0/24\" or \"2001:db8::1\"";
     let text = value.as_str().ok_or_else(|| wrong_type("a network", value).remedy(EXAMPLE))?;
-    let refuse = || Refusal::new(format!("cannot be \"{}\", which is no network", printable(text)));
+    let refuse = || Refusal::new(format!("cannot be \"{}\", which is not a network", printable(text)));
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
@@ -310,7 +318,7 @@ fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
     };
     let network = clear(address, bits);
     if network != address {
-        let remedy = format!("bits behind the prefix are set: write \"{network}/{bits}\"");
+        let remedy = format!("bits after the prefix are set: write \"{network}/{bits}\"");
         return Err(refuse().remedy(remedy));
     }
     Ok(Network(address, bits))

@@ -19,12 +19,12 @@ const MAX_CPU: u16 = 4095;
 /// Longest path of a UNIX socket, its end mark excluded (`sockaddr_un`).
 const MAX_SOCKET_PATH: usize = 107;
 
-const SOCKET: &str = "it is what you reach the running gateway by";
-const MEMORY: &str = "devices hold the packet memory, and it cannot change its size under them";
-const FLOWS: &str = "flows under way would find other workers, and get out of order";
-const TURNS: &str = "a worker keeps the way it divides its time for as long as it runs";
-const GIVEN_UP: &str = "a process cannot take back what it has given up";
-const CPUS: &str = "name one CPU a worker, or leave `cpus` out";
+const SOCKET: &str = "the running gateway is addressed by it";
+const MEMORY: &str = "open devices use the packet memory, so its size cannot change";
+const FLOWS: &str = "flows in progress would change their worker and be reordered";
+const TURNS: &str = "a worker cannot change how it divides its time while it runs";
+const GIVEN_UP: &str = "a process cannot regain rights that it has given up";
+const CPUS: &str = "name one CPU for each worker, or remove `cpus`";
 
 section! {
     /// The process as a whole.
@@ -35,7 +35,10 @@ section! {
         /// Number of threads that forward.
         workers: u16 = 1, Integer(1..=MAX_WORKERS, "workers") => Live, usual("as many as `cpus`, else 1");
         /// CPU that each worker is pinned to.
-        cpus: Vec<u16> = Vec::new(), list(Integer(0..=MAX_CPU, ""), "CPU numbers", Some(CPUS)) => Live, usual("the scheduler's choice"), range("0 to 4095, none twice");
+        cpus: Vec<u16> = Vec::new(), list(Integer(0..=MAX_CPU, ""), "CPU numbers", Some(CPUS)) => Live, usual("chosen \
+                                                                                                               by \
+                                                                                                               the \
+                                                                                                               kernel"), range("0 to 4095, none twice");
         /// Packet memory, shared by all ports.
         memory_mib: u32 = 24, Integer(4..=65_536, "MiB") => Restart(MEMORY);
         /// Size of one slot of packet memory; a longer packet takes several.
@@ -103,9 +106,12 @@ pub(super) fn resolve(draft: &Draft<Gateway>, file: &Path, findings: &Findings) 
     let count = gateway.cpus.len();
     match (draft.at("cpus"), draft.at("workers")) {
         (Some(cpus), Some(workers)) if count != usize::from(gateway.workers) => findings.note(
-            Diagnostic::error(cpus.clone(), format!("{} workers and {count} CPUs", gateway.workers))
-                .related(workers.clone(), "")
-                .remedy("name one CPU for each worker, or leave `workers` out"),
+            Diagnostic::error(
+                cpus.clone(),
+                format!("there are {} workers but {count} CPUs", gateway.workers),
+            )
+            .related(workers.clone(), "")
+            .remedy("name one CPU for each worker, or remove `workers`"),
         ),
         (Some(_), None) => gateway.workers = u16::try_from(count).unwrap_or(u16::MAX),
         (Some(_) | None, _) => {}

@@ -3,9 +3,9 @@
 use super::keys::Reload::Restart;
 use super::notation::{Boolean, Integer, OneOf};
 
-const LAID_OUT: &str = "the packet memory is laid out at the start";
-const FLOWS: &str = "flows under way would find other workers, and get out of order";
-const TURNS: &str = "a worker keeps the way it divides its time for as long as it runs";
+const LAID_OUT: &str = "the packet memory is allocated at the start";
+const FLOWS: &str = "flows in progress would change their worker and be reordered";
+const TURNS: &str = "a worker cannot change how it divides its time while it runs";
 
 section! {
     /// Techniques, for measurements; a gateway in use leaves all of them on.

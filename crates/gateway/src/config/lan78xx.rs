@@ -207,7 +207,11 @@ fn check(draft: &Draft<Adapter>, section: &Section<'_>) -> bool {
             false
         }
         (false, false) => {
-            error(draft.span.clone(), "`lan78xx` says not where the adapter is", PLACES);
+            error(
+                draft.span.clone(),
+                "`lan78xx` has neither `usb` nor `usbip`, so the adapter is unknown",
+                PLACES,
+            );
             false
         }
     }
@@ -239,7 +243,7 @@ pub(super) fn bus_id(value: &DeValue<'_>) -> Result<String, Refusal> {
     if !good {
         let remedy =
             "write bus and ports as in \"1-1.4\"; `ls /sys/bus/usb/devices` and `usbip list -l` show them";
-        return Err(Refusal::new("is no USB port").remedy(remedy));
+        return Err(Refusal::new("is not a USB port").remedy(remedy));
     }
     Ok(name)
 }

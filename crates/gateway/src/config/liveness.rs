@@ -14,17 +14,17 @@ section! {
     /// BFD between the ends of a tunnel (RFC 5880).
     pub struct Bfd("`bfd`", "bfd") {
         keys:
-        /// Interval at which control packets are sent and expected; the slower end decides.
+        /// Interval between control packets; the longer interval of both ends applies.
         interval_ms: u32 = 300, Integer(10..=60_000, "milliseconds") => Live;
-        /// Control packets in a row after which silence is down.
+        /// Number of missing control packets in a row after which the session is down.
         multiplier: u8 = 3, Integer(1..=255, "packets") => Live;
-        /// True if routers may lie between the ends (RFC 5883); else what crossed a router is refused (RFC 5881).
+        /// True if routers may lie between the ends (RFC 5883); if false, packets that crossed a router are refused (RFC 5881).
         multihop: Option<bool> = None, Given(Boolean) => Live, usual("`true` if `next_hop` is another address than `remote`");
-        /// With `multihop`: TTL below which control packets are refused; 254 is that behind one router.
+        /// With `multihop`: minimum TTL of control packets; 254 allows one router between the ends.
         min_ttl: u8 = 254, Integer(1..=255, "hops") => Live, only(Bfd::is_multihop);
         /// File with the keys by which control packets are authenticated, in or below the directory of the configuration.
         key_file: Option<String> = None, Given(values::PATH) => Live, usual("none");
-        /// With `key_file`: form of the authentication, which is the same at both ends.
+        /// With `key_file`: type of authentication; must be the same at both ends.
         authentication: AuthenticationType = AuthenticationType::MeticulousKeyedSha1, Choice(FORMS) => Live, only(Bfd::has_keys);
     }
 }
@@ -36,9 +36,9 @@ section! {
         keys:
         /// Interval at which keepalives are sent.
         interval_ms: u32 = 10_000, Integer(100..=600_000, "milliseconds") => Live;
-        /// Keepalives in a row without an answer after which the other end is down.
+        /// Number of unanswered keepalives in a row after which the other end is down.
         retries: u8 = 3, Integer(1..=255, "keepalives") => Live;
-        /// Address inside, behind the other end, that is asked for by ARP or neighbour discovery. For `gretap` and `vxlan` alone.
+        /// Inner address behind the other end that keepalives probe by ARP or neighbour discovery. For `gretap` and `vxlan` alone.
         address: Option<IpAddr> = None, Given(INSIDE) => Live, usual("required for `gretap` and `vxlan`");
     }
 }
@@ -69,12 +69,12 @@ pub(super) const BFD: Inner<Bfd> = Inner(EXAMPLE, check);
 
 fn check(draft: &Draft<Bfd>, section: &Section<'_>) -> bool {
     if draft.value.multihop == Some(false) {
-        let why = "the ends are neighbours, whose packets arrive with a TTL of 255";
+        let why = "without `multihop`, control packets must arrive with a TTL of 255";
         let finding = draft.refuse("min_ttl", why, "remove `min_ttl`, or set `multihop = true`");
         finding.into_iter().for_each(|finding| section.findings.note(finding));
     }
     if !draft.has("key_file") {
-        let why = "without keys nothing is authenticated";
+        let why = "`authentication` needs keys";
         let finding = draft.refuse("authentication", why, "add `key_file`, or remove `authentication`");
         finding.into_iter().for_each(|finding| section.findings.note(finding));
     }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-const BOUND: &str = "the socket is bound at the start, before the process gives up the right to bind others";
+const BOUND: &str = "the process binds the socket at the start and then gives up the right to bind others";
 
 section! {
     /// Metrics and health, for monitoring.
@@ -60,7 +60,7 @@ fn listen(value: &DeValue<'_>) -> Result<Listen, Refusal> {
     text.parse().map(Listen::Tcp).map_err(|_| {
         let remedy = "write an address and a port, as in \"127.0.0.1:9100\" or \"[::1]:9100\", or the absolute path of \
                       a UNIX socket";
-        Refusal::new(format!("is `{}`, which is no address with a port", printable(&text))).remedy(remedy)
+        Refusal::new(format!("is `{}`, which is not an address with a port", printable(&text))).remedy(remedy)
     })
 }
 

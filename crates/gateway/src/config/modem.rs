@@ -36,9 +36,9 @@ section! {
         authentication: AuthenticationKind = AuthenticationKind::None, Choice(AuthenticationKind::WORDS) => Reopen(ATTACHED);
         /// User of the session.
         user: Option<String> = None, Given(NAME) => Reopen(ATTACHED), usual("none");
-        /// File with the password, in or below the directory of the configuration; its first line counts.
+        /// File with the password, in or below the directory of the configuration; only its first line is read.
         password_file: Option<String> = None, Given(PATH) => Reopen(ATTACHED), usual("none");
-        /// File with the PIN of the SIM, in the same place; a PIN that is refused is not entered again.
+        /// File with the PIN of the SIM, in or below the directory of the configuration; a PIN that the SIM refuses is not entered again.
         pin_file: Option<String> = None, Given(PATH) => Reopen(ATTACHED), usual("none");
         /// Further sessions; session 7 is VLAN 7 of the port.
         sessions: Vec<FurtherSession> = Vec::new(), SESSIONS => Reopen(ATTACHED), usual("none"), range("number 1 to 255 and access point name, as `[\"7 ims.example\"]`");
@@ -105,7 +105,7 @@ fn session(value: &DeValue<'_>) -> Result<FurtherSession, Refusal> {
     match parts {
         Some((number, apn)) if number > 0 => Ok(FurtherSession { number, apn: apn.to_owned() }),
         _ => {
-            let refusal = Refusal::new("is no number and access point name");
+            let refusal = Refusal::new("is not a number and an access point name");
             Err(refusal.remedy("write both as in \"7 ims.example\""))
         }
     }
@@ -116,7 +116,7 @@ fn check(draft: &Draft<Modem>, section: &Section<'_>) -> bool {
     let has_login = draft.value.authentication != AuthenticationKind::None;
     for key in ["user", "password_file"] {
         if draft.has(key) && !has_login && !draft.is_unreadable("authentication") {
-            let why = "nobody is asked for it without authentication";
+            let why = "the key has no effect without authentication";
             let remedy = format!("remove `{key}`, or add `authentication = \"chap\"`");
             draft.refuse(key, why, &remedy).into_iter().for_each(|finding| section.findings.note(finding));
         }
@@ -125,7 +125,7 @@ fn check(draft: &Draft<Modem>, section: &Section<'_>) -> bool {
     for (index, session) in sessions.iter().enumerate() {
         if sessions[..index].iter().any(|other| other.number == session.number) {
             let span = draft.element("sessions", index);
-            let finding = Diagnostic::error(span, format!("session {} is there twice", session.number));
+            let finding = Diagnostic::error(span, format!("session {} is configured twice", session.number));
             section.findings.note(finding.remedy("give each session a number of its own"));
         }
     }

@@ -133,7 +133,7 @@ impl Notation<u32> for OneOf {
         let all = self.0.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (last, first) = all.split_last().expect("there is a number to choose");
         let refusal = Refusal::new(format!("cannot be {number}"));
-        Err(refusal.remedy(format!("take {} or {last}", first.join(", "))))
+        Err(refusal.remedy(format!("use {} or {last}", first.join(", "))))
     }
 
     fn write(&self, value: &u32, _: &Configuration) -> Option<Value> {

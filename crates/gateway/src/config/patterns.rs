@@ -16,7 +16,7 @@ use toml::{Table, Value};
 
 /// Stands for the part of a name in which interfaces differ.
 const ANY: char = '*';
-const OF_A_BRIDGE: &str = "the ports of a pattern are members of a bridge";
+const OF_A_BRIDGE: &str = "ports of a pattern have to be members of a bridge";
 
 /// Ports of all interfaces of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,8 +93,8 @@ pub(super) fn check(draft: &FileDraft, findings: &Findings) {
         port.is_some_and(|port| is_pattern(&port.value.name))
     };
     let refused = |span: &Span| {
-        let message = "a pattern stands for ports that come and go, and is none itself";
-        let remedy = "name ports, or leave the key out: then all ports are meant";
+        let message = "a pattern stands for several ports and is not itself a port";
+        let remedy = "name ports, or remove the key to include all ports";
         findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
     };
     for filter in &draft.filters {
@@ -111,7 +111,7 @@ fn wrong(port: &Draft<Port>) -> Option<Diagnostic> {
     let interface = port.value.device.interface().zip(port.at("interface"));
     if !is_pattern(name) {
         let (interface, span) = interface.filter(|(interface, _)| interface.contains(ANY))?;
-        let remedy = format!("write `[port.\"{name}*\"]`: each of its ports gets a name of its own");
+        let remedy = format!("write `[port.\"{name}*\"]`, so that each of its ports has its own name");
         return error(span, format!("`{interface}` stands for several interfaces"))
             .map(|found| found.remedy(remedy));
     }
@@ -119,20 +119,21 @@ fn wrong(port: &Draft<Port>) -> Option<Diagnostic> {
         // One that could not be read has a finding.
         let is_there = port.key("interface").is_some();
         let remedy = "add `interface = \"veth*\"`";
-        let found = error(&port.name, format!("`{name}` stands for interfaces and names none"));
+        let found = error(&port.name, format!("`{name}` is a pattern without an `interface`"));
         return found.filter(|_| !is_there).map(|found| found.remedy(remedy));
     };
     if interface.matches(ANY).count() != 1 {
-        let remedy = "write one `*`, as in `interface = \"veth*\"`, or a name of the port without";
-        return error(span, format!("`{name}` is a pattern, and `{interface}` is none"))
+        let remedy = "write one `*`, as in `interface = \"veth*\"`, or a port name without `*`";
+        return error(span, format!("`{name}` is a pattern, but `{interface}` is not"))
             .map(|found| found.remedy(remedy));
     }
     if let Some(span) = port.at("source_guard") {
-        let remedy = "name the ports with stations of their own, by `polder port add`";
-        return error(span, "its ports have a station each".to_owned()).map(|found| found.remedy(remedy));
+        let remedy = "add such ports one by one, with `polder port add`";
+        return error(span, "`source_guard` cannot be shared by the ports of a pattern".to_owned())
+            .map(|found| found.remedy(remedy));
     }
     let span = port.at("role").filter(|_| port.value.role != Role::Bridge)?;
-    error(span, OF_A_BRIDGE.to_owned()).map(|found| found.remedy("give each of them a table of its own"))
+    error(span, OF_A_BRIDGE.to_owned()).map(|found| found.remedy("give each port a table of its own"))
 }
 
 /// Takes patterns out of a configuration that has them as ports.
@@ -225,22 +226,28 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused() {
         for (replace, with, message) in [
-            ("\"veth*\"", "\"veth5\"", "`c*` is a pattern, and `veth5` is none"),
-            ("\"veth*\"", "\"v*th*\"", "`c*` is a pattern, and `v*th*` is none"),
-            ("interface = \"veth*\"", "tap = \"tap0\"", "`c*` stands for interfaces and names none"),
+            ("\"veth*\"", "\"veth5\"", "`c*` is a pattern, but `veth5` is not"),
+            ("\"veth*\"", "\"v*th*\"", "`c*` is a pattern, but `v*th*` is not"),
+            ("interface = \"veth*\"", "tap = \"tap0\"", "`c*` is a pattern without an `interface`"),
             ("tap = \"host0\"", "interface = \"eth*\"", "`eth*` stands for several interfaces"),
             ("mtu = 1400", "role = \"underlay\"", "cannot be a member of a bridge"),
-            ("mtu = 1400", "source_guard = { mac = \"02:00:00:00:00:01\" }", "its ports have a station each"),
+            (
+                "mtu = 1400",
+                "source_guard = { mac = \"02:00:00:00:00:01\" }",
+                "`source_guard` cannot be \
+                                                                              shared by the ports of a \
+                                                                              pattern",
+            ),
             ("bridge = \"lan\"\n", "", "member"),
             (
                 "[bridge.lan.port.host]",
                 "[[filter]]\nport = \"c*\"\naction = \"drop\"\n[bridge.lan.port.host]",
-                "a pattern stands for ports",
+                "a pattern stands for several ports",
             ),
             (
                 "[bridge.lan.port.host]",
                 "[[bridge.lan.static]]\nmac = \"02:00:00:00:00:01\"\nvlan = 8\nport = \"c*\"\n[bridge.lan.port.host]",
-                "a pattern stands for ports",
+                "a pattern stands for several ports",
             ),
             ("\"c*\"", "\"c**\"", "cannot be a name"),
         ] {

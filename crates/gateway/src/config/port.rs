@@ -32,8 +32,8 @@ pub(super) const MAX_MTU: u16 = 9578;
 const MAX_MODERATION: u16 = 10_000;
 
 /// Reason why most keys of a port are fixed while its device is open.
-pub(super) const ATTACHED: &str = "the device is attached in this way, and would have to be closed for it";
-const FLOWS: &str = "flows under way would find other workers, and get out of order";
+pub(super) const ATTACHED: &str = "the device would have to be closed and attached again";
+const FLOWS: &str = "flows in progress would change their worker and be reordered";
 /// Remedy for a port with two devices.
 const ONE_DEVICE: &str = "keep `interface` for a device that exists, `tap` for one that Polder makes, `usb`, `usbip` or \
                           `lan78xx` for a USB device, or `pci` for a PCI device";
@@ -73,27 +73,32 @@ section! {
         pci as Address, PCI, |port| port.device.pci(), |port, address| port.device = Device::Pci(address) => Reopen(ATTACHED);
         /// Address of a `pci`, `usb` or `usbip` device in place of its own.
         mac: Option<Mac> = None, Given(STATION) => Reopen(ATTACHED), usual("the device's own");
-        /// Bridge of which it is a member, in place of its name in that bridge's `members`.
+        /// Bridge that the port joins; the alternative is its name in that bridge's `members`.
         bridge as String, BRIDGE, |_| None, |port, name| port.joins = Some(name) => Live, usual("none");
-        /// Part that Polder takes: all packets, those of tunnels, or these and those to be routed; see below.
+        /// Packets that Polder takes: all (`bridge`), tunnel packets only (`underlay`), or tunnel packets and packets to be routed (`router`); see below.
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
         /// The router's own addresses on the link, as `["192.0.2.1/24"]`; of a bridge's TAP the machine's: see [the machine on the bridge](bridge.md#the-machine-on-the-bridge).
-        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none twice, networks of ports apart");
-        /// Way of attaching the interface.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none \
+                                                                                                                                                                                  twice, \
+                                                                                                                                                                                  networks \
+                                                                                                                                                                                  of \
+                                                                                                                                                                                  ports \
+                                                                                                                                                                                  distinct");
+        /// Mode in which the interface is attached.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
-        /// Flows between interfaces are carried in the kernel once bridge or router know where they go; see [fast path](ports.md#fast-path).
+        /// Carry flows between interfaces in the kernel once the bridge or the router has decided their destination; see [fast path](ports.md#fast-path).
         fast_path: FastPathUse = FastPathUse::Auto, Choice(FastPathUse::WORDS) => Live, only(Port::is_interface);
-        /// The interface after Polder has ended, however it ended.
+        /// Fate of the interface after Polder has ended for any reason: back to the kernel, or closed.
         on_exit: OnExit = OnExit::Kernel, Choice(OnExit::WORDS) => Reopen(ATTACHED), only(Port::is_interface), usual("that of `[gateway]`");
-        /// Start where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
+        /// Behaviour where rules of the kernel would be bypassed; see [rules of the kernel](ports.md#rules-of-the-kernel).
         kernel_hooks: KernelHooks = KernelHooks::Refuse, Choice(KernelHooks::WORDS) => Live, only(Port::is_interface), usual("that of `[gateway]`");
-        /// Authority over the packets of a router's port; see [the kernel decides](ports.md#the-kernel-decides).
+        /// Decision about packets of a router's port: by the kernel or by Polder's router; see [the kernel decides](ports.md#the-kernel-decides).
         decide: Decide = Decide::Auto, Choice(Decide::WORDS) => Live, only(Port::is_interface);
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
-        /// Way by which its packets find their worker; see [order](ports.md#order).
+        /// How its packets are distributed to workers; see [order](ports.md#order).
         order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
-        /// Part of the worker's time that each of its receive queues gets.
+        /// Weight of each of its receive queues in the worker's time.
         weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;
         /// Longest network packet, without Ethernet header and VLAN tags.
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
@@ -107,9 +112,9 @@ section! {
         moderation_us: Option<u16> = None, number_or(&[("auto", None)], 0..=MAX_MODERATION, "µs") => Reopen(ATTACHED), only(Port::is_interface);
         /// Preferred busy polling.
         busy_poll: bool = false, Boolean => Reopen(ATTACHED), only(Port::is_interface);
-        /// Segments of a flow in one batch leave as one packet of up to 64 KiB.
+        /// Merge segments of a flow in one batch into one packet of up to 64 KiB.
         coalesce: bool = false, Boolean => Live, only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
-        /// The machine may hand over packets of up to 64 KiB.
+        /// Accept packets of up to 64 KiB from the host.
         segments: bool = false, Boolean => Reopen(ATTACHED), only(Port::takes_segments), usual("`true` for a TAP and in the modes `\"auto\"` and `\"skb\"`");
     }
 }
@@ -139,33 +144,33 @@ impl Port {
     }
 }
 
-const SINGLE: &str = "its device takes and brings single packets";
+const SINGLE: &str = "its device neither sends nor receives super-packets";
 const OF_A_TAP: &Absent = &[
     ("coalesce", SINGLE, "remove `coalesce`: it belongs to the `tap` on the other side of the bridge"),
     ("segments", SINGLE, "remove `segments`: it belongs to the `tap` on the other side of the bridge"),
 ];
 const OF_A_ROUTER: &Absent = &[(
     "addresses",
-    "it is neither a router's port nor a TAP",
+    "the port is neither a router's port nor a TAP",
     "give it `role = \"router\"`, or the addresses to a `tap` of the bridge",
 )];
 
 const OF_THE_KERNEL: &Absent = &[(
     "queue",
-    "what the kernel forwards passes no queue of a port",
+    "packets that the kernel forwards bypass the queue of a port",
     "remove `queue`, or `decide = \"kernel\"`",
 )];
 
 const OF_A_BRIDGE: &Absent = &[(
     "source_guard",
-    "its packets meet no bridge",
+    "its packets pass no bridge",
     "give it `role = \"bridge\"`, or write a `[[filter]]` by `source`",
 )];
 
 const OF_A_MODEM: &Absent =
-    &[("modem", "its device is no modem", "remove `modem`: only a `usb` or `usbip` device has it")];
+    &[("modem", "its device is not a modem", "remove `modem`: only a `usb` or `usbip` device has it")];
 const OF_A_ROUTED_MODEM: &Absent =
-    &[("modem", "a modem carries IP packets and no frames", "give the port `role = \"router\"`")];
+    &[("modem", "a modem carries IP packets, not Ethernet frames", "give the port `role = \"router\"`")];
 
 impl Mode {
     /// True if packets may come that are still to be cut into segments.
@@ -247,7 +252,7 @@ impl Draft<Port> {
         if let Some(decide) =
             self.at("decide").filter(|_| self.role().is_some_and(|role| role != Role::Router))
         {
-            let message = "the kernel decides about packets of a router's port alone";
+            let message = "only on a router's port can the kernel decide";
             let remedy = "give it `role = \"router\"`, or remove `decide`";
             findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
         }
@@ -255,7 +260,7 @@ impl Draft<Port> {
         else {
             return;
         };
-        let message = "the kernel decides about packets in the mode \"skb\" alone";
+        let message = "only in the mode \"skb\" can the kernel decide";
         let remedy = "write `mode = \"auto\"` or `\"skb\"`, or remove `decide = \"kernel\"`";
         findings.note(Diagnostic::error(mode.clone(), message).remedy(remedy));
     }
@@ -280,15 +285,18 @@ impl Draft<Port> {
         let most = self.kinds().map(|kind| kind.max_mtu).min().unwrap_or(MAX_MTU);
         if !(least..=most).contains(&mtu) {
             let finding = Diagnostic::error(span.clone(), format!("`mtu` is {mtu}, which is out of range"));
-            findings.note(finding.remedy(format!("take a value from {least} to {most} bytes")));
+            findings.note(finding.remedy(format!("use a value from {least} to {most} bytes")));
         }
     }
 
     /// The finding that a port shares its packets out, and there is nobody to share them with.
     pub(super) fn useless_order(&self) -> Option<Diagnostic> {
         let span = self.at("order").filter(|_| self.value.order != Order::Queue)?;
-        let message = format!("port {} shares its packets among workers, and there is one", self.value.name);
-        let remedy = "give `[gateway]` more `workers`, or leave `order` out";
+        let message = format!(
+            "port {} shares its packets among workers, but there is only one worker",
+            self.value.name
+        );
+        let remedy = "give `[gateway]` more `workers`, or remove `order`";
         Some(Diagnostic::warning(span.clone(), message).remedy(remedy))
     }
 
@@ -307,7 +315,7 @@ impl Draft<Port> {
             Diagnostic::error(span.clone(), format!("two ports use the {what} {mine_name}"))
                 .label(format!("for `{}`", self.value.name))
                 .related(other_span.clone(), format!("for `{}`", other.value.name))
-                .remedy(format!("an {what} is one port; tunnels over it name that port"))
+                .remedy(format!("use one port for the {what}; several tunnels can name that port"))
         })
     }
 

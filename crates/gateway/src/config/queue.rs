@@ -16,15 +16,15 @@ section! {
         /// Algorithm that drops.
         kind: QueueKind = QueueKind::CODEL;
         keys:
-        /// Discipline: drops packets whose wait is too long (RFC 8289), or only those that find no room.
+        /// Discipline: `codel` drops packets that wait too long (RFC 8289), `drop-tail` only when the queue is full.
         kind as QueueKind, Choice(KINDS), |queue| Some(queue.kind.usual()), |queue, kind| queue.kind = kind => Live, required(EXAMPLE);
-        /// Bytes that wait at most, Ethernet headers included; not more packets than one for each 512 bytes.
+        /// Maximum size of the queue in bytes, Ethernet headers included; it holds at most one packet per 512 bytes.
         limit_bytes: u32 = PortQueue::LIMIT_BYTES, Integer(10_000..=64_000_000, "bytes") => Live;
-        /// CoDel: wait that is acceptable for good.
+        /// CoDel: acceptable standing delay.
         target_ms as u16, Integer(1..=1000, "milliseconds"), |queue| Some(queue.times()?.0), PortQueue::set_target => Live;
-        /// CoDel: time for which the wait may be longer; the longest round trip of most connections.
+        /// CoDel: time for which the delay may exceed `target_ms`; the longest round-trip time of most connections.
         interval_ms as u16, Integer(1..=10_000, "milliseconds"), |queue| Some(queue.times()?.1), PortQueue::set_interval => Live;
-        /// Rate that is kept to, Ethernet headers included.
+        /// Rate to shape to, Ethernet headers included.
         rate_kbit: Option<u32> = None, Given(Integer(100..=400_000_000, "kbit/s")) => Live, usual("none");
     }
 }
@@ -41,14 +41,14 @@ fn check(draft: &Draft<PortQueue>, section: &Section<'_>) -> bool {
             let span = draft.key("target_ms").or(draft.key("interval_ms")).cloned().unwrap_or_default();
             let message =
                 format!("a `target_ms` of {target_ms} is not below an `interval_ms` of {interval_ms}");
-            let remedy = "take the longest round trip of most connections for the interval, a twentieth of that \
-                          for the target (RFC 8289, 4.3)";
+            let remedy = "use the longest round-trip time of most connections as the interval and a \
+                          twentieth of that as the target (RFC 8289, 4.3)";
             section.findings.note(Diagnostic::error(span, message).remedy(remedy));
         }
         None if draft.at("kind").is_some() => {
             for key in ["target_ms", "interval_ms"] {
-                let remedy = format!("remove `{key}`, or take `kind = \"codel\"`");
-                let why = "it drops what finds no room, and nothing else";
+                let remedy = format!("remove `{key}`, or use `kind = \"codel\"`");
+                let why = "`drop-tail` drops packets only when the queue is full";
                 draft
                     .refuse(key, why, &remedy)
                     .into_iter()

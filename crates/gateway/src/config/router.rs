@@ -19,9 +19,9 @@ const TABLE: WordOr<u32, u32> = WordOr {
     from: |table| table,
     number_of: |table| Some(*table),
 };
-const CONNECTIONS: &str = "the table of connections is made once";
-const NO_TABLE: &str = "name a table, or leave `tables` out";
-const ROUTER: Text<IpAddr> = text("IPv4 or IPv6 address", "of the network's family", router);
+const CONNECTIONS: &str = "the table of connections is allocated once";
+const NO_TABLE: &str = "name a table, or remove `tables`";
+const ROUTER: Text<IpAddr> = text("IPv4 or IPv6 address", "with the network's address family", router);
 const MARK: Text<Mark> = text("a value and a mask, in hexadecimal or decimal", "", mark);
 /// An address with the length of its network's prefix.
 pub(super) const ADDRESS: Text<InterfaceAddress> =
@@ -33,17 +33,20 @@ section! {
         /// Routes of the file. They come before others to the same network.
         route: Vec<StaticRoute> = Vec::new();
         keys:
-        /// The kernel's tables, followed as they change; or the networks of the ports and `[[router.route]]` alone.
+        /// Source of routes: the kernel's tables, followed as they change, or only the ports' networks and `[[router.route]]`.
         routes: RoutesFrom = RoutesFrom::Kernel, Choice(RoutesFrom::WORDS) => Live;
-        /// The kernel's tables that are followed, the one that is asked first first.
-        tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("those that the kernel's rules lead all packets to");
+        /// The kernel's tables that are followed, in order of look-up.
+        tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("tables that \
+                                                                                             the kernel's \
+                                                                                             rules use for \
+                                                                                             all packets");
         /// Time for which the routes of a routing daemon that has ended are kept; withdrawals take effect 0.2 s later. `"never"` is off.
         hold_seconds: Option<u16> = None, number_or(&[("never", None)], 1..=3600, "seconds") => Live;
-        /// Connections that ports carry at most, where the kernel decides; see [the kernel decides](ports.md#the-kernel-decides).
+        /// Maximum number of carried connections, where the kernel decides; see [the kernel decides](ports.md#the-kernel-decides).
         connections: u32 = 65_536, Integer(16..=1 << 20, "") => Restart(CONNECTIONS);
-        /// Connections whose mark has this value, under this mask, are the kernel's, as `"0x1/0xff"`.
+        /// Connections whose conntrack mark has this value under this mask stay with the kernel, as `"0x1/0xff"`.
         kernel_mark: Option<Mark> = None, Given(MARK) => Restart(CONNECTIONS), usual("none");
-        /// Connections whose mark has this value, under this mask, are carried although rules look at each of their packets.
+        /// Connections whose conntrack mark has this value under this mask are carried even if kernel rules examine each of their packets.
         carried_mark: Option<Mark> = None, Given(MARK) => Restart(CONNECTIONS), usual("none");
         /// Routes of the file.
         route @ Access::elsewhere(|router: &Self, all| tables(&router.route, all), || Shape::Table("list of tables")) => Live, usual("none");
@@ -70,8 +73,14 @@ section! {
         /// The router, or several that share the flows.
         via: Vec<IpAddr> = Vec::new(), list(ROUTER, "addresses", None).or_one() => Live, usual("the destinations themselves, on the link of `port`");
         /// Port by which packets leave.
-        port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a tunnel of packets")) => Live, usual("that on whose link `via` is");
-        /// Forwarded; or dropped: without an answer, with ICMP host unreachable, or with ICMP administratively prohibited.
+        port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a tunnel of packets")) => Live, usual("the \
+                                                                                                                                                  port \
+                                                                                                                                                  in \
+                                                                                                                                                  whose \
+                                                                                                                                                  network \
+                                                                                                                                                  `via` \
+                                                                                                                                                  is");
+        /// Forward, or drop: silently (`blackhole`), with ICMP host unreachable (`unreachable`) or with ICMP administratively prohibited (`prohibit`).
         kind: RouteKind = RouteKind::Unicast, Choice(RouteKind::WORDS) => Live;
     }
 }
@@ -197,7 +206,7 @@ fn interface_address(value: &DeValue<'_>) -> Result<InterfaceAddress, Refusal> {
         && is_edge(address, bits)
     {
         return Err(
-            refuse().remedy("it is the network's own or its broadcast address; take one between them")
+            refuse().remedy("it is the network's own or its broadcast address; use an address between them")
         );
     }
     Ok(InterfaceAddress { address, bits })
@@ -213,13 +222,13 @@ fn is_edge(address: Ipv4Addr, bits: u8) -> bool {
 /// Reason why no station can have an address.
 fn nobodys(address: IpAddr) -> Option<&'static str> {
     if address.is_loopback() {
-        Some("it never leaves the machine; take one that others can reach")
+        Some("a loopback address never leaves the host; use an address that others can reach")
     } else if address.is_multicast() || address.is_unspecified() {
-        Some("it is no station's; take the address of one")
+        Some("it is not the address of a single host; use a unicast address")
     } else {
         match address {
             IpAddr::V4(address) if address.octets()[0] >= 240 || address.octets()[0] == 0 => {
-                Some("it is reserved; take the address of a station")
+                Some("it is reserved; use a unicast address")
             }
             IpAddr::V4(_) | IpAddr::V6(_) => None,
         }

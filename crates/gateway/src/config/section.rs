@@ -122,8 +122,8 @@ impl Noted {
     fn all(self, noun: &str) -> Vec<Diagnostic> {
         let Self { mut made, further: (count, span) } = self;
         if let (1.., Some(last)) = (count, made.last()) {
-            let message = format!("{count} further {noun} are not listed; the last one is here");
-            let remedy = format!("mend the first {MOST_FINDINGS}, and check again");
+            let message = format!("{count} further {noun} are not listed; this is the last one");
+            let remedy = format!("correct the first {MOST_FINDINGS} and check again");
             made.push(Diagnostic {
                 severity: last.severity,
                 place: usize::MAX,
@@ -177,7 +177,7 @@ impl<'d> Section<'d> {
                 format!("did you mean `{meant}`?")
             }
             None if kind.moved.contains(&str_of(entry.0)) => {
-                "it is for measurements: put it into the table `[lab]`".to_owned()
+                "this key is for measurements: move it to the table `[lab]`".to_owned()
             }
             None => format!("the keys of {} are {}", kind.noun, list(&kind.keys)),
         };
@@ -338,11 +338,11 @@ pub(super) fn printable(text: &str) -> String {
 pub(super) fn syntax(error: &toml::de::Error, text: &str) -> Diagnostic {
     let message = error.message().replace('\n', ", ");
     let remedy = if message.contains("quoted") {
-        "put text in quotes; numbers, `true` and `false` stand without"
+        "put text in quotes; write numbers, `true` and `false` without"
     } else if message.contains("duplicate") {
         "remove one of the two"
     } else {
-        "this is not TOML; docs/guide/configuration.md shows how it is written"
+        "the syntax is not TOML; docs/guide/configuration.md has examples"
     };
     let span = error.span().unwrap_or(0..0);
     let first = if message.contains("duplicate") { first_of(&span, text) } else { None };
@@ -397,16 +397,13 @@ mod tests {
         let unknown = report((0..MANY).map(|number| format!("k{number} = 1")));
         assert_eq!(unknown.errors(), MOST_FINDINGS + 1);
         let last = unknown.findings().last().expect("findings");
-        assert_eq!(last.message, "99800 further errors are not listed; the last one is here");
+        assert_eq!(last.message, "99800 further errors are not listed; this is the last one");
         assert_eq!((last.line, last.text), (MANY + 4, "k99999"));
         assert_eq!(unknown.to_string().matches("error: ").count(), MOST_FINDINGS + 1);
 
         let ports = report((1..MANY).map(|number| format!("[port.p{number}]\ninterface = \"eth{number}\"")));
         let message = ports.findings().next().expect("a finding").message.to_owned();
-        assert_eq!(
-            (ports.errors(), &*message),
-            (1, "100000 ports and tunnels are more than one gateway can have")
-        );
+        assert_eq!((ports.errors(), &*message), (1, "100000 ports and tunnels are too many for one gateway"));
 
         let members = (0..10_000).map(|number| format!("\"x{number}\"")).collect::<Vec<_>>().join(",");
         let names = report([format!("[bridge.br0]\nmembers = [{members}]")].into_iter());

@@ -32,7 +32,12 @@ fn check(draft: &Draft<SourceGuard>, section: &Section<'_>) -> bool {
     let count = draft.value.addresses.len();
     if count > MOST {
         let span = draft.at("addresses").cloned().unwrap_or_default();
-        section.error(span, format!("`addresses` has {count} addresses"), "name at most 64, or none for any");
+        section.error(
+            span,
+            format!("`addresses` has {count} addresses"),
+            "name at most 64, or none to \
+                                                                           allow any address",
+        );
     }
     count <= MOST
 }

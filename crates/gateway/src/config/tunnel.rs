@@ -60,35 +60,40 @@ section! {
         /// Network, port and checksums, if it is VXLAN.
         vxlan: Option<Vxlan> = None;
         keys:
-        /// Frames in GRE or VXLAN, as a port of a bridge; packets in GRE or IPv4, as an interface of [the router](routing.md#tunnels).
+        /// Encapsulation: Ethernet frames in GRE or VXLAN, as a port of a bridge; IP packets in GRE or IPv4, as an interface of [the router](routing.md#tunnels).
         kind as TunnelKind, Choice(TunnelKind::WORDS), |tunnel| Some(tunnel.kind), Tunnel::set_kind => Live, required(A_KIND);
-        /// The router's own addresses inside, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre`, `ipip` and `sit` alone.
-        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit`"), range("none twice, networks of links apart");
-        /// Outer address of this end; one of this machine, on `lo` if you like.
+        /// The router's own inner addresses, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre`, `ipip` and `sit` alone.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit`"), range("none \
+                                                                                                                                                    twice, \
+                                                                                                                                                    networks \
+                                                                                                                                                    of \
+                                                                                                                                                    links \
+                                                                                                                                                    distinct");
+        /// Outer address of this end; an address of this host, possibly on `lo`.
         local: IpAddr = NOWHERE, HOST => Live, required("add `local = \"…\"`, the address of this end");
         /// Outer address of the other end.
         remote: IpAddr = NOWHERE, HOST => Live, usual("required, or `remotes`"), only(|tunnel| !tunnel.is_of_list());
         /// Outer addresses of several other ends; see [several remotes](#several-remotes). For `vxlan` alone.
         remotes @ Access { read: Tunnel::read_remotes, write: Tunnel::written_remotes, shape: || REMOTES.shape() } => Live, usual("none"), range("1 to 64, none twice");
-        /// Port that carries it.
+        /// Port that carries the outer packets.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("an underlay or router port") => Live, required("add `port = \"…\"`, the underlay port that carries it");
-        /// Neighbour on that port that outer packets are handed to; its link-layer address is asked of the kernel.
+        /// Neighbour on that port that outer packets are sent to; its link-layer address comes from the kernel.
         next_hop: Option<IpAddr> = None, Given(NEXT_HOP) => Live, usual("the kernel's route to `remote` by that port");
-        /// Link-layer address of the next hop, when the kernel is not to be asked.
+        /// Link-layer address of the next hop, in place of the kernel's neighbour table.
         next_hop_mac: Option<Mac> = None, Given(STATION) => Live, usual("the kernel's neighbour table");
         /// VXLAN network identifier, in both directions. For `vxlan` alone.
         vni as u32, Integer(0..=Header::MAX_VNI, ""), |tunnel| Some(tunnel.vxlan?.vni), |tunnel, vni| tunnel.set_vxlan(|vxlan| vxlan.vni = vni) => Live, usual("required for `vxlan`");
         /// UDP destination port, in both directions. For `vxlan` alone.
         udp_port as u16, Integer(1..=u16::MAX, ""), |tunnel| Some(tunnel.vxlan?.udp_port), |tunnel, port| tunnel.set_vxlan(|vxlan| vxlan.udp_port = port) => Live, usual("4789");
-        /// UDP checksum in what is sent. For `vxlan` alone.
+        /// True if sent packets have a UDP checksum. For `vxlan` alone.
         udp_checksum as bool, Boolean, |tunnel| Some(tunnel.vxlan?.udp_checksum), |tunnel, on| tunnel.set_vxlan(|vxlan| vxlan.udp_checksum = on) => Live, usual("`false` over IPv4, `true` over IPv6");
-        /// Packets without UDP checksum are taken over IPv6 (RFC 6935). For `vxlan` over IPv6 alone.
+        /// True if packets without UDP checksum are accepted over IPv6 (RFC 6935). For `vxlan` over IPv6 alone.
         accept_zero_checksum as bool, Boolean, |tunnel| Some(tunnel.vxlan?.accept_zero_checksum), |tunnel, on| tunnel.set_vxlan(|vxlan| vxlan.accept_zero_checksum = on) => Live, usual("`false`"), only(Tunnel::is_v6);
         /// GRE key (RFC 2890), in both directions.
         key: Option<u32> = None, Given(Integer(0..=u32::MAX, "")) => Live, usual("none");
         /// GRE checksum, in both directions.
         checksum: bool = false, Boolean => Live, only(Tunnel::is_gre);
-        /// GRE sequence numbers (RFC 2890), in both directions; what comes late is dropped.
+        /// GRE sequence numbers (RFC 2890), in both directions; late packets are dropped.
         sequence: bool = false, Boolean => Live, only(Tunnel::is_gre);
         /// TTL or hop limit of outer packets.
         ttl: Ttl = Ttl::Fixed(64), TTL => Live;
@@ -96,19 +101,22 @@ section! {
         dscp: Dscp = Dscp::Inherit, DSCP => Live;
         /// Handling of congestion marks.
         ecn: Ecn = Ecn::Rfc6040, Choice(Ecn::WORDS) => Live;
-        /// Flow label of outer IPv6 packets (RFC 6437): one for each flow inside, that of the packet inside, or this.
+        /// Flow label of outer IPv6 packets (RFC 6437): from the inner flow's hash, the inner packet's label, or this number.
         flow_label: FlowLabel = FlowLabel::Flow, FLOW_LABEL => Live, only(Tunnel::is_v6);
-        /// Further tunnels that an outer IPv6 packet may enter (RFC 2473); `"none"` leaves the option out. GRE over IPv6 alone.
+        /// Number of further tunnels that an outer IPv6 packet may enter (RFC 2473); `"none"` omits the option. GRE over IPv6 alone.
         encapsulation_limit: Option<u8> = Some(TunnelOptions::ENCAPSULATION_LIMIT), number_or(&[("none", None)], 0..=u8::MAX, "tunnels") => Live, only(Tunnel::has_limit);
         /// True if outer packets forbid fragments; see [ADR 0005](../adr/0005-tunnel-mtu.md). For all but `vxlan`.
         dont_fragment: bool = false, Boolean => Live, only(Tunnel::may_be_cut);
-        /// Longest network packet inside, that senders are held to.
-        mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("what the underlay carries in one piece");
-        /// Largest MSS of TCP connections through the tunnel: what fits in one piece, or this.
+        /// Longest inner network packet; senders are told by ICMP.
+        mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("the \
+                                                                                              underlay's \
+                                                                                              MTU less the \
+                                                                                              outer headers");
+        /// Largest MSS of TCP connections through the tunnel: what fits in one packet (`clamp`), or this number.
         tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
-        /// BFD with the other end, without which the tunnel is not used; see [bfd](#bfd).
+        /// BFD with the other end; the tunnel is used only while the session is up; see [bfd](#bfd).
         bfd: Option<Bfd> = None, Given(BFD) => Live, usual("none");
-        /// Keepalives that the other end answers, without which the tunnel is not used; see [keepalive](#keepalive).
+        /// Keepalives to the other end; the tunnel is used only while they are answered; see [keepalive](#keepalive).
         keepalive: Option<Keepalive> = None, Given(KEEPALIVE) => Live, usual("none");
     }
 }
@@ -149,8 +157,8 @@ impl Tunnel {
         let count = remotes.len();
         if let Some(((_, span), _)) = section.place(key).filter(|_| count > MAX_REMOTES) {
             let refusal = Refusal::new(format!("`{key}` has {count} addresses"));
-            let why = "each gets a copy of what is flooded";
-            let remedy = format!("a tunnel has at most {MAX_REMOTES}: {why}");
+            let why = "each remote gets a copy of each flooded frame";
+            let remedy = format!("use at most {MAX_REMOTES}: {why}");
             section.findings.refuse(refusal.remedy(remedy), span);
             return false;
         }

@@ -49,7 +49,7 @@ const VXLAN: Declaration = Declaration {
         ("key", "a VXLAN tunnel has a `vni`"),
         ("checksum", "a VXLAN tunnel has `udp_checksum`"),
         ("sequence", "VXLAN has no sequence numbers"),
-        ("encapsulation_limit", "VXLAN is sent without extension headers"),
+        ("encapsulation_limit", "VXLAN packets have no extension headers"),
         ("dont_fragment", "VXLAN is never fragmented (RFC 7348, 4.3)"),
     ]),
 };
@@ -60,9 +60,9 @@ const IPIP: Declaration = Declaration {
     may_be_cut: true,
     has_keepalives: false,
     not_of_gre: Some(&[
-        ("key", "there is no header between both IP headers that could have one"),
-        ("checksum", "there is no header between both IP headers that could have one"),
-        ("sequence", "there is no header between both IP headers that could have one"),
+        ("key", "there is no GRE header, which could have one"),
+        ("checksum", "there is no GRE header, which could have one"),
+        ("sequence", "there is no GRE header, which could have one"),
     ]),
 };
 

@@ -82,7 +82,7 @@ fn number(digits: &str) -> Option<u16> {
 
 fn usbip(value: &DeValue<'_>) -> Result<UsbPlace, Refusal> {
     let name = text(value)?;
-    let refused = || Refusal::new("is no device of a USB/IP server").remedy(USBIP_REMEDY);
+    let refused = || Refusal::new("is not a device of a USB/IP server").remedy(USBIP_REMEDY);
     let (host, busid) = name.rsplit_once('/').ok_or_else(refused)?;
     let string = |text: &str| DeValue::String(text.to_owned().into());
     let busid = bus_id(&string(busid)).map_err(|_| refused())?;

@@ -29,12 +29,12 @@ pub(super) fn integer<T: TryFrom<i64> + Into<i64> + Copy>(
     move |value| {
         let (low, high) = ((*range.start()).into(), (*range.end()).into());
         let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
-        let remedy = format!("take a whole number from {low} to {high}{unit}, without quotes");
+        let remedy = format!("use a whole number from {low} to {high}{unit}, without quotes");
         let digits = value.as_integer().ok_or_else(|| wrong_type("an integer", value).remedy(&remedy))?;
         let number = i64::from_str_radix(digits.as_str(), digits.radix()).ok();
         let fits = number.filter(|number| (low..=high).contains(number));
         fits.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-            let remedy = format!("take a value from {low} to {high}{unit}");
+            let remedy = format!("use a value from {low} to {high}{unit}");
             Refusal::new(format!("is {digits}, which is out of range")).remedy(remedy)
         })
     }
@@ -91,7 +91,7 @@ pub(super) fn host(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     let address = neighbour(value)?;
     match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => {
-            let why = "is known on its link alone; take a global or unique local address";
+            let why = "is valid on its link only; use a global or unique local address";
             Err(Refusal::new(format!("cannot be {address}")).remedy(format!("{address} {why}")))
         }
         IpAddr::V4(_) | IpAddr::V6(_) => Ok(address),
@@ -107,9 +107,9 @@ pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     let Ok(address) = text.parse::<IpAddr>() else {
         let refusal = Refusal::new(format!("cannot be \"{}\", which is not an IP address", printable(text)));
         return Err(if text.contains('/') {
-            refusal.remedy("leave the prefix length out: this is one address, not a network")
+            refusal.remedy("remove the prefix length: this is one address, not a network")
         } else if text.contains('%') {
-            refusal.remedy("leave the interface out: it is that of the port")
+            refusal.remedy("remove the interface: it is the port's")
         } else if text.contains(':') {
             refusal
                 .remedy("write eight groups of hexadecimal digits, or fewer and `::`, as in \"2001:db8::1\"")
@@ -124,13 +124,13 @@ pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     };
     let is_reserved = matches!(address, IpAddr::V4(address) if address.octets()[0] >= 240);
     let wrong = if address.is_loopback() {
-        Some("never leaves the machine; take an address that the other end can reach")
+        Some("never leaves the host; use an address that the other end can reach")
     } else if address.is_multicast() || is_reserved {
-        Some("is a group or reserved address; take the address of one host")
+        Some("is a multicast or reserved address; use the address of one host")
     } else if is_nobody {
-        Some("is no host's address; take the address of one host")
+        Some("is not a host's address; use the address of one host")
     } else if is_mapped {
-        Some("stands for an IPv4 address; write that, as in \"192.0.2.1\"")
+        Some("is an IPv4-mapped address; write the IPv4 address, as in \"192.0.2.1\"")
     } else {
         None
     };
@@ -146,7 +146,7 @@ pub(super) const PATH: Text<String> = notation::text("", "an absolute path", pat
 fn path(value: &DeValue<'_>) -> Result<String, Refusal> {
     let path = text(value)?;
     if !path.starts_with('/') || path.chars().any(char::is_control) {
-        let refusal = Refusal::new("is no absolute path");
+        let refusal = Refusal::new("is not an absolute path");
         return Err(refusal.remedy("write it as in \"/etc/polder/password\""));
     }
     Ok(path)
@@ -164,7 +164,7 @@ pub(super) fn station(value: &DeValue<'_>) -> Result<Mac, Refusal> {
             .remedy(example)
     })?;
     if mac.is_group() || mac == Mac([0; 6]) {
-        let remedy = "take the address of one station: its first byte is even, and not all bytes are zero";
+        let remedy = "use a unicast address: its first byte is even, and not all bytes are zero";
         return Err(Refusal::new(format!("cannot be {mac}")).remedy(remedy));
     }
     Ok(mac)
@@ -190,7 +190,7 @@ pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
     } else if name.len() > 15 {
         "is longer than the 15 bytes that Linux allows"
     } else if name == "." || name == ".." || name.contains(['/', ':', '%']) {
-        "is no name that Linux gives to an interface"
+        "is not a possible interface name"
     } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
         "contains white space or control characters"
     } else {
@@ -202,7 +202,7 @@ pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
 /// The address of a PCI device.
 pub(super) fn pci(value: &DeValue<'_>) -> Result<Address, Refusal> {
     let address = text(value)?.parse::<Address>();
-    address.map_err(|error| Refusal::new("is no address of a PCI device").remedy(error.to_string()))
+    address.map_err(|error| Refusal::new("is not the address of a PCI device").remedy(error.to_string()))
 }
 
 /// True if `name` can name a gateway, port, tunnel or bridge.

@@ -54,10 +54,10 @@ impl Draft<Tunnel> {
         let local = self.at("local").filter(|_| !self.value.is_v6());
         if let (Some(local), Some(span)) = (local, self.at("accept_zero_checksum")) {
             findings.note(
-                Diagnostic::error(span.clone(), "`accept_zero_checksum` is for tunnels over IPv6")
+                Diagnostic::error(span.clone(), "`accept_zero_checksum` is for tunnels over IPv6 only")
                     .related(
                         local.clone(),
-                        "this one runs over IPv4, where packets without a checksum are taken",
+                        "this tunnel runs over IPv4, where packets without a checksum are always accepted",
                     )
                     .remedy("remove `accept_zero_checksum`"),
             );

@@ -24,8 +24,8 @@ pub struct Client {
 pub enum ClientError {
     /// No gateway was named, and none runs.
     #[error(
-        "no gateway is running: there is no control socket in {DIRECTORY}. Start one with `polder run FILE`, or \
-         name its socket with --socket"
+        "no gateway is running: there is no control socket in {DIRECTORY}. Start a gateway with `polder run \
+         FILE`, or name its socket with --socket"
     )]
     NoneRunning,
     /// No gateway was named, and several run.
@@ -36,25 +36,26 @@ pub enum ClientError {
     Absent(PathBuf),
     /// The path is a socket that no process listens on.
     #[error(
-        "no gateway is running behind {}: the one that made it is gone. The next `polder run` takes it over", .0.display()
+        "no gateway listens on {}: the process that created it has ended. The next `polder run` replaces \
+         the socket", .0.display()
     )]
     Gone(PathBuf),
     /// No gateway runs any more; the last one has left its reason.
-    #[error("no gateway is running: {0}. Start one with `polder run FILE`; the log has more")]
+    #[error("no gateway is running: {0}. Start one with `polder run FILE`; see the log for the reason")]
     Lost(String),
     /// The socket belongs to another user.
     #[error("not allowed to use {}: run as the user that the gateway runs as (root: `sudo polder …`)", .0.display())]
     Permission(PathBuf),
     /// The gateway does not answer in time.
-    #[error("the gateway has not answered for {} s: it may be stopped or very busy", PATIENCE.as_secs())]
+    #[error("the gateway has not answered for {} s: it may be suspended or very busy", PATIENCE.as_secs())]
     Silent,
     /// The connection was closed.
     #[error("the gateway has closed the connection")]
     Closed,
     /// The answer does not follow this protocol.
     #[error(
-        "the gateway's answer is not of version {PROTOCOL} of the protocol ({0}): use the `polder` that it was \
-         started with, or restart it"
+        "the gateway does not answer in version {PROTOCOL} of the protocol ({0}): use the `polder` program \
+         that it was started with, or restart it"
     )]
     Answer(String),
     /// The gateway refuses the request.

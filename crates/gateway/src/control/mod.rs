@@ -385,8 +385,8 @@ pub fn parse(line: &[u8]) -> Result<Request, Box<Response>> {
         Ok(Versioned { polder: PROTOCOL }) => {}
         Ok(Versioned { polder }) => {
             return refuse(format!(
-                "this gateway speaks version {PROTOCOL} of the protocol, not {polder}: use the `polder` that \
-                 it was started with, or restart it"
+                "this gateway speaks version {PROTOCOL} of the protocol, not {polder}: use the `polder` \
+                 program that it was started with, or restart it"
             ));
         }
         Err(error) => return refuse(format!("not a request: {error}")),

@@ -61,7 +61,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take()
             && thread.join().is_none()
         {
-            tracing::error!("the control socket's thread was lost");
+            tracing::error!("the control socket's thread has panicked");
         }
     }
 }
@@ -141,7 +141,7 @@ impl<A: FnMut(Request) -> Response, C: FnMut(Ask, UnixStream)> Service<A, C> {
         if let Err(errno) = poll(&mut files, Some(&limit))
             && errno != rustix::io::Errno::INTR
         {
-            tracing::error!(%errno, "the control socket cannot be waited for; it is closed");
+            tracing::error!(%errno, "cannot poll the control socket; it is closed");
             return None;
         }
         let mut ready = files.iter().map(|file| !file.revents().is_empty()).collect::<Vec<_>>();
@@ -190,7 +190,7 @@ impl<A, C> Service<A, C> {
             return;
         }
         if self.refused_at.is_none() {
-            tracing::warn!(%error, "the control socket cannot take another connection; it tries again and again");
+            tracing::warn!(%error, "the control socket cannot accept a connection; the gateway tries again");
         }
         self.refused_at = Some(now);
     }
@@ -254,7 +254,7 @@ impl Client {
                 return Ok(Fate::GoesOn);
             }
             self.ending = true;
-            let message = format!("a request has at most {MAX_REQUEST} bytes and ends with a newline");
+            let message = format!("a request must have at most {MAX_REQUEST} bytes and end with a newline");
             return self.send(&Response::refuse(Fault::Request, message));
         };
         let line = self.request.drain(..=end).collect::<Vec<_>>();

@@ -41,27 +41,27 @@ pub struct Place {
 pub enum ClaimError {
     /// Another process listens there.
     #[error(
-        "another gateway has the control socket {}: stop it, or give this one another `name` or `control` in \
-         [gateway]", .0.display()
+        "another gateway uses the control socket {}: stop it, or give this gateway another `name` or \
+         `control` in [gateway]", .0.display()
     )]
     Taken(PathBuf),
     /// The path is a file that is no socket.
-    #[error("{} is there and is no socket: remove it, or set another `control` in [gateway]", .0.display())]
+    #[error("{} exists and is not a socket: remove it, or set another `control` in [gateway]", .0.display())]
     NoSocket(PathBuf),
     /// The directory is not writable.
     #[error(
-        "not allowed to make the control socket {}: run as root, or set `control` in [gateway] to a path that \
-         you may write to", .0.display()
+        "not allowed to create the control socket {}: run as root, or set `control` in [gateway] to a path \
+         that you may write to", .0.display()
     )]
     Permission(PathBuf),
     /// The lock file is accessible to other users.
     #[error(
-        "{} belongs to another user or is open to others, who could keep it locked: remove it, and set `control` in \
-         [gateway] to a directory that only this user may write to", .0.display()
+        "{} belongs to another user or is writable by others, who could keep it locked: remove it, and set \
+         `control` in [gateway] to a directory that only this user may write to", .0.display()
     )]
     Foreign(PathBuf),
     /// Another process holds the lock for too long.
-    #[error("another process has locked {} for {} s: it starts a gateway there, or hangs; end it", .0.display(), LOCK.as_secs())]
+    #[error("another process has locked {} for {} s: it is starting a gateway there, or hangs; stop it", .0.display(), LOCK.as_secs())]
     Locked(PathBuf),
     /// A system call failed.
     #[error("cannot {step} {}: {reason}", path.display())]
@@ -101,12 +101,12 @@ pub fn claim(path: &Path) -> Result<Claimed, ClaimError> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     if !directory.is_dir() {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
-        made.map_err(error("make the directory", directory))?;
+        made.map_err(error("create the directory", directory))?;
     }
     let lock = Lock::take(&path.with_extension("lock"))?;
     let lock = lock.map_err(|errno| error("lock the path of the control socket", path)(errno.into()))?;
     clear(path)?;
-    let listener = bind_private(path).map_err(error("make the control socket", path))?;
+    let listener = bind_private(path).map_err(error("create the control socket", path))?;
     let inode = std::fs::symlink_metadata(path).map_err(error("look at", path))?.ino();
     drop(lock);
     Ok(Claimed::inherited(listener, Place::inherited(path, inode, Arc::default())))
@@ -173,7 +173,7 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
         return Err(ClaimError::Taken(path.to_owned()));
     }
     std::fs::remove_file(path).map_err(|reason| ClaimError::System {
-        step: "remove the control socket that was left behind",
+        step: "remove the stale control socket",
         path: path.to_owned(),
         reason,
     })

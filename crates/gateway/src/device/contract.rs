@@ -167,7 +167,7 @@ impl PartsKind {
     pub fn obstacle(self) -> Option<String> {
         match self {
             Self::Skb { layout, .. } if layout != LAYOUT => Some(format!(
-                "its program shares memory in another form (version {layout} and not {})",
+                "its eBPF program uses another layout of shared memory (version {layout}, not {})",
                 LAYOUT
             )),
             Self::Skb { .. } | Self::Tap => None,

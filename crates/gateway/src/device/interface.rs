@@ -43,7 +43,8 @@ impl Driver for Interface<'_> {
         // Removes what mode `skb` has left at clsact. Failing matters only if packets are dropped there.
         let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.name, false) };
         if let Err(error) = left {
-            tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process has left");
+            tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process \
+                                                           left behind");
         }
         let facts = Facts { mode_reason: why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
@@ -57,7 +58,7 @@ impl Driver for Interface<'_> {
         };
         let mode = findings.iter_mut().find(|finding| finding.topic == "mode");
         if let (Some(mode), Some(why)) = (mode, why) {
-            mode.text = format!("{}; `mode = \"auto\"` chose it: {why}", mode.text);
+            mode.text = format!("{}; chosen by `mode = \"auto\"`: {why}", mode.text);
         }
         findings
     }
@@ -137,7 +138,7 @@ fn automatic(interface: &str, port: &Port) -> Choice {
         (false, Some(0) | None) => None,
     };
     if let Some(key) = key {
-        return Choice { way: af_xdp, why: Some(format!("`{key}` is for AF_XDP alone")) };
+        return Choice { way: af_xdp, why: Some(format!("`{key}` is for AF_XDP only")) };
     }
     match advice(interface) {
         Advice::Skb(why) => Choice { way: Way::Skb, why: Some(why.to_owned()) },
@@ -247,10 +248,11 @@ impl Handle for af_xdp::Port {
 }
 
 /// Reason why a queue has closed although the interface exists.
-const RESET: &str = "the driver has reset the interface or unbound its queues, or handed over a descriptor that cannot be right";
+const RESET: &str = "the driver has reset the interface, unbound its queues, or delivered an invalid \
+                     descriptor";
 
 /// Reason why a queue has closed after its program was detached.
-const DETACHED: &str = "the interface's program was detached";
+const DETACHED: &str = "the interface's eBPF program was detached";
 
 /// Message about a missing interface, if that is why opening failed.
 pub(super) fn missing(error: &anyhow::Error) -> Option<String> {

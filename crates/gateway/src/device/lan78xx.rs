@@ -83,7 +83,7 @@ impl Handle for Arc<PortStatus> {
     }
 
     fn why_closed(&self) -> &'static str {
-        "the adapter was unplugged, or the connection to it has ended"
+        "the adapter was unplugged, or the connection to it was lost"
     }
 
     fn adapter_row(&self) -> Option<AdapterRow> {
@@ -172,7 +172,7 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
         let others = adapters().map(|(chip, device)| format!("{} at {}", chip.name(), device.place));
         let others = others.collect::<Vec<_>>();
         let seen = match others.as_slice() {
-            [] => "none is plugged in that this process can see".to_owned(),
+            [] => "this process can see no such adapter".to_owned(),
             others => format!("there is a {}", others.join(", a ")),
         };
         let text =
@@ -187,7 +187,7 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
             findings.push((Severity::Problem, "rights", UsbError::Permission(port.to_owned()).to_string()))
         }
         Access::Missing => {
-            let text = "its file in /dev/bus/usb is missing; in a container pass it in, as with `--device`";
+            let text = "its file in /dev/bus/usb is missing; pass it into the container, as with `--device`";
             findings.push((Severity::Problem, "rights", text.to_owned()));
         }
     }
@@ -200,13 +200,14 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
 pub(super) fn held(port: &str, driver: &str) -> Found {
     if driver == "usbfs" {
         let text = format!(
-            "another program has the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or take another port than {port}"
+            "another program uses the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or use \
+             another USB port than {port}"
         );
         return (Severity::Problem, "driver", text);
     }
     let text = format!(
-        "the kernel's driver {driver} has it: Polder takes it over at the start, and its interface goes. \
-         `echo {port}:1.0 > /sys/bus/usb/drivers/{driver}/unbind` detaches it by hand"
+        "the kernel's driver {driver} is bound to it: Polder unbinds the driver at the start, and its \
+         interface disappears. `echo {port}:1.0 > /sys/bus/usb/drivers/{driver}/unbind` does so by hand"
     );
     (Severity::Warning, "driver", text)
 }
@@ -218,7 +219,8 @@ pub(super) fn slow(speed: Option<Speed>) -> Option<Found> {
         Some(Speed::High) => Some((
             Severity::Warning,
             "bus",
-            "it is on USB 2, which carries some 300 Mbit/s: a USB 3 port (blue, or marked SS) and cable carry 1 Gbit/s"
+            "it runs at USB 2 speed, some 300 Mbit/s: a USB 3 port (blue, or marked SS) and cable carry 1 \
+             Gbit/s"
                 .to_owned(),
         )),
         None => Some((
@@ -248,7 +250,10 @@ fn inspect_remote(
         let ours = ours.map(|device| device.busid.as_str());
         let ours = ours.collect::<Vec<_>>();
         let ours = if ours.is_empty() { "none".to_owned() } else { ours.join(", ") };
-        let text = format!("the device {busid} of {server} is no LAN78xx; of those it has: {ours}");
+        let text = format!(
+            "the device {busid} of {server} is not a LAN78xx; the server's LAN78xx devices: \
+                            {ours}"
+        );
         return vec![(Severity::Problem, "USB/IP", text)];
     };
     let first = (Severity::Fine, "adapter", format!("{} {busid} of {server}", chip.name()));
@@ -386,7 +391,7 @@ mod tests {
         let at = |adapters| inspect_local("1-7", Ok(adapters));
         let words = ["no LAN78xx is at USB port 1-7", "there is a LAN7801 at 2-1.4", "lsusb"];
         assert_found(&at(vec![plugged_in()]), Severity::Warning, "adapter", &words);
-        assert_found(&at(vec![]), Severity::Warning, "adapter", &["none is plugged in", "waits for it"]);
+        assert_found(&at(vec![]), Severity::Warning, "adapter", &["can see no such adapter", "waits for it"]);
         let unlisted = inspect_local("1-7", Err(UsbError::Missing("1-7".to_owned())));
         assert_found(&unlisted, Severity::Problem, "USB", &["lsusb"]);
     }

@@ -123,7 +123,7 @@ impl InterfaceLock {
             Ok(lock) => Ok(Some(lock)),
             Err(NotLocked::Held(other)) => Err(anyhow!(in_use(interface, &other))),
             Err(NotLocked::Failed(errno)) => {
-                tracing::info!("{interface} is not locked for other gateways, in {DIRECTORY}: {errno}");
+                tracing::info!("cannot lock {interface} against other gateways, in {DIRECTORY}: {errno}");
                 Ok(None)
             }
         }
@@ -241,7 +241,7 @@ pub(super) fn other_gateway(interface: &str, configuration: &Configuration) -> O
 
 fn in_use(interface: &str, holder: &Holder) -> String {
     format!(
-        "{interface} is a port of {holder}: stop that gateway, or take the port out of one of the two files"
+        "{interface} is a port of {holder}: stop that gateway, or remove the port from one of the two files"
     )
 }
 
@@ -370,7 +370,7 @@ mod tests {
             text,
             format!(
                 "eth0 is a port of gateway one (process {process}, file /etc/polder/one.toml, control socket \
-                 /run/polder/one.sock): stop that gateway, or take the port out of one of the two files"
+                 /run/polder/one.sock): stop that gateway, or remove the port from one of the two files"
             )
         );
         std::thread::scope(|scope| {

@@ -96,12 +96,12 @@ pub fn adopt(
 pub fn why_not_passed(device: &Device) -> &'static str {
     match device {
         Device::Interface(_) => {
-            "it is not open, at clsact, or by AF_XDP, whose rings are in memory of one process"
+            "it is not open, or uses clsact or AF_XDP, which cannot be passed to another process"
         }
         Device::Tap(_) => "it is not open",
-        Device::Kernel => "its program is made for the ports of one process",
-        Device::Pci(_) => "the adapter writes to memory of one process",
-        Device::Lan78xx(_) | Device::Usb(_) => "transfers of USB belong to one process",
+        Device::Kernel => "its eBPF program belongs to the ports of one process",
+        Device::Pci(_) => "the adapter writes to this process's memory",
+        Device::Lan78xx(_) | Device::Usb(_) => "USB transfers belong to one process",
     }
 }
 

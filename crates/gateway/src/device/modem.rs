@@ -108,7 +108,7 @@ impl Handle for Open {
     }
 
     fn why_closed(&self) -> &'static str {
-        "the modem was unplugged, or the connection to it has ended"
+        "the modem was unplugged, or the connection to it was lost"
     }
 
     fn adapter_row(&self) -> Option<AdapterRow> {

@@ -13,7 +13,7 @@ use polder_devices::af_xdp::{
 pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
     match found {
         Err(OpenError::NoInterface(name)) => {
-            let text = format!("{}; the port waits for it", absent(&name));
+            let text = format!("{}; the port waits for the interface", absent(&name));
             vec![Finding::new(Severity::Warning, "interface", text)]
         }
         Err(error) => vec![Finding::new(Severity::Problem, "interface", error.to_string())],

@@ -74,7 +74,7 @@ fn unknown(slot: &Slot) -> String {
     let known = CHIPS.iter().map(|((vendor, device), name)| format!("{name} ({vendor:04x}:{device:04x})"));
     let known = known.collect::<Vec<_>>().join(", ");
     let (address, (vendor, device)) = (slot.address, slot.id);
-    format!("{address} is {vendor:04x}:{device:04x}, which Polder has no driver for; it has for {known}")
+    format!("{address} is {vendor:04x}:{device:04x}, for which Polder has no driver; supported are {known}")
 }
 
 /// Findings about a device, which is not opened; `rights` returns the rights that this process lacks.
@@ -82,7 +82,7 @@ fn inspect(slot: Result<Slot, VfioError>, rights: impl FnOnce() -> Option<String
     let slot = match slot {
         Ok(slot) => slot,
         Err(error @ VfioError::Missing(_)) => {
-            let text = format!("{error}; the port waits for it");
+            let text = format!("{error}; the port waits for the device");
             return vec![Finding::new(Severity::Warning, "device", text)];
         }
         Err(error) => return vec![Finding::new(Severity::Problem, "device", error.to_string())],
@@ -146,8 +146,8 @@ fn rights(bytes: u64) -> Option<String> {
     let mib = |bytes: u64| bytes >> 20;
     lacks.then(|| {
         format!(
-            "the device's memory is locked, which RLIMIT_MEMLOCK bounds at {} MiB, and the packet memory has {} MiB: \
-             raise it (`ulimit -l`, in systemd `LimitMEMLOCK=`), or run with CAP_IPC_LOCK",
+            "RLIMIT_MEMLOCK allows {} MiB of locked memory, but the packet memory for this device has {} \
+             MiB: raise the limit (`ulimit -l`, in systemd `LimitMEMLOCK=`), or run with CAP_IPC_LOCK",
             mib(limit.unwrap_or(0)),
             mib(bytes)
         )
@@ -158,14 +158,17 @@ fn rights(bytes: u64) -> Option<String> {
 fn why(end: Option<End>) -> &'static str {
     match end {
         None | Some(End::Gone) => {
-            "the device does not answer: it was unplugged or lost its power; `lspci` says whether it is there"
+            "the device does not answer: it was removed or lost its power; `lspci` shows whether it is \
+             present"
         }
         Some(End::Lied) => {
-            "the device has told a length that no buffer has, and is reset; if that happens again, replace it"
+            "the device reported an impossible packet length and was reset; if that happens again, replace \
+             it"
         }
         Some(End::Refused) => {
-            "a transfer of the device was refused, and it is reset: `dmesg` has the address where the IOMMU refused it \
-             (DMAR, AMD-Vi); if that happens again, put it into another slot, or replace it"
+            "a DMA transfer of the device was refused, and the device was reset: if the IOMMU refused it, \
+             `dmesg` has the address (DMAR, AMD-Vi); if that happens again, use another slot or replace the \
+             device"
         }
     }
 }

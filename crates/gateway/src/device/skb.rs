@@ -67,7 +67,7 @@ impl Spares {
         let mut table = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         if table.is_none() {
             let most = configuration.router.connections;
-            let new = ConnectionTable::new(most).context("cannot make the table of connections")?;
+            let new = ConnectionTable::new(most).context("cannot create the table of connections")?;
             *table = Some(Arc::new(new));
         }
         Ok(table.clone())
@@ -268,7 +268,7 @@ impl Handle for skb::Port {
 }
 
 /// Reason why a port has closed although its interface exists.
-const DETACHED: &str = "the TAP of the interface was removed, or the interface's program was detached";
+const DETACHED: &str = "the interface's TAP was removed, or its eBPF program was detached";
 
 #[cfg(test)]
 mod tests {

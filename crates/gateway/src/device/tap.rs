@@ -48,7 +48,8 @@ impl Driver for Tap<'_> {
             } else {
                 format!("{} of the kernel's", link.kind)
             };
-            let text = format!("{} is a {kind}: choose another name for the TAP, or remove that one", self.0);
+            let text =
+                format!("{} is a {kind}: choose another name for the TAP, or remove that interface", self.0);
             Finding::new(Severity::Problem, "tap", text)
         });
         unavailable().into_iter().chain(other).collect()
@@ -153,7 +154,7 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
     for at in [8, 12] {
         link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
     }
-    client.ask(libc::RTM_NEWLINK, &link).context("cannot switch it on")?;
+    client.ask(libc::RTM_NEWLINK, &link).context("cannot set it up")?;
     for own in addresses {
         let (family, octets) = match own.address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -164,9 +165,9 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
         body.extend(index.to_ne_bytes());
         put(&mut body, libc::IFA_LOCAL, &octets);
         put(&mut body, libc::IFA_ADDRESS, &octets);
-        client
-            .replace(libc::RTM_NEWADDR, &body)
-            .with_context(|| format!("the kernel refuses the address {own}: is its family switched off?"))?;
+        client.replace(libc::RTM_NEWADDR, &body).with_context(|| {
+            format!("the kernel refuses the address {own}: is its address family disabled?")
+        })?;
     }
     Ok(())
 }

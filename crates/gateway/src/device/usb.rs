@@ -97,7 +97,7 @@ fn open_function(
     }
     if port.modem.is_some() {
         bail!(
-            "the USB device {} is no modem, but {}; remove `modem` of the port",
+            "the USB device {} is not a modem but {}; remove `modem` of the port",
             transport.place(),
             function.subclass.name()
         );
@@ -130,7 +130,7 @@ impl Handle for Open {
     }
 
     fn why_closed(&self) -> &'static str {
-        "the device was unplugged, or the connection to it has ended"
+        "the device was unplugged, or the connection to it was lost"
     }
 
     fn adapter_row(&self) -> Option<AdapterRow> {
@@ -204,7 +204,7 @@ fn no_access(found: &usbfs::Device) -> Option<Found> {
         Access::Granted => return None,
         Access::Denied => UsbError::Permission(found.place.clone()).to_string(),
         Access::Missing => {
-            "its file in /dev/bus/usb is missing; in a container pass it in, as with `--device`".to_owned()
+            "its file in /dev/bus/usb is missing; pass it into the container, as with `--device`".to_owned()
         }
     };
     Some((Severity::Problem, "rights", text))
@@ -224,7 +224,7 @@ fn plugged_in(devices: &[usbfs::Device]) -> String {
     });
     let network = network.collect::<Vec<_>>();
     match network.as_slice() {
-        [] => "no USB network device is plugged in that this process can see".to_owned(),
+        [] => "this process can see no USB network device".to_owned(),
         network => format!("plugged in: {}", network.join(", ")),
     }
 }
@@ -243,14 +243,18 @@ fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<
     let Some(found) = listed.iter().find(|device| device.busid == busid) else {
         let all = if names.is_empty() { "none".to_owned() } else { names };
         let text = format!(
-            "the server has no device {busid}, or another client has it; it has {all}; the port waits for it"
+            "the server has no device {busid}, or another client uses it; the server's devices: {all}; the \
+             port waits for it"
         );
         return vec![(Severity::Warning, "USB/IP", text)];
     };
     let (vendor, product) = (found.vendor, found.product);
     if found.interfaces.is_empty() && Chip::of(vendor, product).is_none() {
         // A device bound to Linux's usbip-host is not configured, and lists no interfaces.
-        let text = format!("{vendor:04x}:{product:04x} {busid}: the driver is chosen when it is attached");
+        let text = format!(
+            "{vendor:04x}:{product:04x} {busid}: the driver is chosen when the device is \
+                            attached"
+        );
         return vec![(Severity::Fine, "device", text)];
     }
     let Some(driver) = driver_of(vendor, product, &found.interfaces) else {

@@ -10,7 +10,7 @@ const FELT_US: u32 = 100;
 
 pub(super) fn examine(host: &Host, name: &str) -> Vec<Finding> {
     if !host.path(&format!("sys/class/net/{name}")).exists() {
-        return vec![Finding::unknown(name, "interface", "There is none of this name.")];
+        return vec![Finding::unknown(name, "interface", "There is no interface with this name.")];
     }
     let settings = settings(name).unwrap_or_default();
     let index = host.read(&format!("sys/class/net/{name}/ifindex")).and_then(|index| index.parse().ok());
@@ -27,7 +27,7 @@ fn driver(name: &str, settings: &Settings) -> Finding {
         Some(driver) => {
             Finding::good(name, "driver", format!("{driver}; `polder check` says how a port attaches to it."))
         }
-        None => Finding::unknown(name, "driver", "It is not told."),
+        None => Finding::unknown(name, "driver", "The kernel does not report it."),
     }
 }
 
@@ -35,13 +35,14 @@ pub(super) fn xdp(name: &str, support: Option<XdpSupport>) -> Finding {
     const OF: &str = "XDP";
     match support {
         None => {
-            Finding::unknown(name, OF, "The driver does not tell its support: Linux asks it from 6.3 on.")
+            Finding::unknown(name, OF, "The driver's XDP support is unknown: Linux reports it from 6.3 on.")
         }
         Some(XdpSupport { native: false, .. }) => Finding::new(
             name,
             OF,
             State::Costly,
-            "The driver has no native XDP: the kernel allocates a socket buffer for each packet before a port has it.",
+            "The driver has no native XDP: the kernel allocates a socket buffer for each packet before \
+             Polder receives it.",
         ),
         Some(XdpSupport { zero_copy: false, .. }) => Finding::good(
             name,
@@ -61,15 +62,12 @@ pub(super) fn ring(name: &str, settings: &Settings) -> Option<Finding> {
     let rings = settings.rings?;
     let enough = ENOUGH.min(rings.max_receive);
     if rings.receive >= enough {
-        return Some(Finding::good(name, "ring", format!("{} descriptors to receive with.", rings.receive)));
+        return Some(Finding::good(name, "ring", format!("{} receive descriptors.", rings.receive)));
     }
     Some(Finding::costly(
         name,
         "ring",
-        format!(
-            "{} descriptors to receive with: bursts that come while a core is held are lost.",
-            rings.receive
-        ),
+        format!("{} receive descriptors: bursts are lost while the core is busy otherwise.", rings.receive),
         &format!("ethtool -G {name} rx {enough}"),
         &format!("ethtool -G {name} rx {}", rings.receive),
     ))
@@ -81,15 +79,13 @@ pub(super) fn delay(name: &str, settings: &Settings) -> Option<Finding> {
         return Some(Finding::good(
             name,
             "coalescing",
-            format!("A packet waits {delay} µs for its interrupt at most."),
+            format!("An interrupt is delayed by at most {delay} µs."),
         ));
     }
     Some(Finding::costly(
         name,
         "coalescing",
-        format!(
-            "A packet waits up to {delay} µs for its interrupt: a latency that nothing behind takes away."
-        ),
+        format!("An interrupt is delayed by up to {delay} µs, which adds latency to packets."),
         &format!("ethtool -C {name} rx-usecs 20"),
         &format!("ethtool -C {name} rx-usecs {delay}"),
     ))
@@ -101,7 +97,7 @@ pub(super) fn merging(name: &str, settings: &Settings) -> Option<Finding> {
         Finding::costly(
             name,
             "lro",
-            "Large receive offload merges packets so that they cannot be forwarded as they were.",
+            "Large receive offload merges packets so that they cannot be forwarded unchanged.",
             &format!("ethtool -K {name} lro off"),
             &format!("ethtool -K {name} lro on"),
         )
@@ -111,10 +107,13 @@ pub(super) fn merging(name: &str, settings: &Settings) -> Option<Finding> {
 fn thread(host: &Host, name: &str) -> Option<Finding> {
     let is_threaded = host.read(&format!("sys/class/net/{name}/threaded"))? != "0";
     Some(match is_threaded {
-        true => Finding::good(name, "NAPI", "In a thread, which the scheduler weighs against other work."),
-        false => {
-            Finding::good(name, "NAPI", "In softirq; AF_XDP ports have it in a thread while they are open.")
-        }
+        true => Finding::good(
+            name,
+            "NAPI",
+            "In a kernel thread, which the scheduler weighs against other \
+                                             work.",
+        ),
+        false => Finding::good(name, "NAPI", "In softirq; while an AF_XDP port is open, in a kernel thread."),
     })
 }
 
@@ -131,14 +130,14 @@ fn interrupts(host: &Host, name: &str) -> Option<Finding> {
     if all.len() < 2 || !is_single || online == "0" {
         let count = all.len();
         let plural = if count == 1 { "interrupt" } else { "interrupts" };
-        return Some(Finding::good(name, "interrupts", format!("{count} {plural} to receive and send by.")));
+        return Some(Finding::good(name, "interrupts", format!("{count} {plural} to receive and send.")));
     }
     Some(Finding::costly(
         name,
         "interrupts",
         format!("All {} are bound to core {first}: one core receives for all queues.", all.len()),
-        &format!("echo {online} > /proc/irq/{number}/smp_affinity_list; and so for the others"),
-        &format!("echo {first} > /proc/irq/{number}/smp_affinity_list; and so for the others"),
+        &format!("echo {online} > /proc/irq/{number}/smp_affinity_list; the same for the other interrupts"),
+        &format!("echo {first} > /proc/irq/{number}/smp_affinity_list; the same for the other interrupts"),
     ))
 }
 

@@ -6,9 +6,9 @@ const OF: &str = "kernel";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
 /// Kernel versions with the features they add.
 const VERSIONS: [((u32, u32), &str); 3] = [
-    ((6, 6), "TCX hooks, which take programs away with their process, unlike clsact"),
-    ((6, 9), "threads that rest without waking twenty times a second"),
-    ((6, 17), "packets of 64 KiB whole through VXLAN"),
+    ((6, 6), "TCX hooks, whose programs are removed when their process ends, unlike those at clsact"),
+    ((6, 9), "threads that sleep without twenty wake-ups per second"),
+    ((6, 17), "64 KiB packets through VXLAN without segmentation"),
 ];
 /// Kernel options that ports need, with the feature they enable.
 const OPTIONS: [(&str, &str); 4] = [
@@ -36,13 +36,13 @@ fn version(host: &Host) -> Finding {
     let Some((release, version)) =
         release(host).and_then(|text| numbers(&text).map(|version| (text, version)))
     else {
-        return Finding::unknown(OF, "version", "It does not tell its release.");
+        return Finding::unknown(OF, "version", "The kernel does not report its release.");
     };
     let absent = VERSIONS.iter().filter(|(since, _)| version < *since);
     let absent =
         absent.map(|((major, minor), what)| format!("{what} (Linux {major}.{minor})")).collect::<Vec<_>>();
     match absent.is_empty() {
-        true => Finding::good(OF, "version", format!("Linux {release} has all that Polder uses.")),
+        true => Finding::good(OF, "version", format!("Linux {release} has all features that Polder uses.")),
         false => Finding::new(
             OF,
             "version",
@@ -58,7 +58,7 @@ fn options(host: &Host) -> Finding {
         return Finding::unknown(
             OF,
             "options",
-            "No file in /boot has them; `polder check` tries out what a port needs.",
+            "No file in /boot has the options; `polder check` tests what a port needs.",
         );
     };
     let is_set = |option: &str| {
@@ -67,12 +67,12 @@ fn options(host: &Host) -> Finding {
     let absent = OPTIONS.iter().filter(|(option, _)| !is_set(option));
     let absent = absent.map(|(option, what)| format!("{option} ({what})")).collect::<Vec<_>>();
     match absent.is_empty() {
-        true => Finding::good(OF, "options", "It was built with all that ports need."),
+        true => Finding::good(OF, "options", "The kernel has all options that ports need."),
         false => Finding::new(
             OF,
             "options",
             super::State::Costly,
-            format!("It was built without {}.", absent.join(", ")),
+            format!("The kernel was built without {}.", absent.join(", ")),
         ),
     }
 }
@@ -82,7 +82,7 @@ fn compiler(host: &Host) -> Finding {
         Some("0") => Finding::costly(
             OF,
             "BPF compiler",
-            "It is off: programs of ports are interpreted, packet by packet.",
+            "It is off: the kernel interprets the eBPF programs of ports for each packet.",
             "sysctl -w net.core.bpf_jit_enable=1",
             "sysctl -w net.core.bpf_jit_enable=0",
         ),
@@ -90,13 +90,19 @@ fn compiler(host: &Host) -> Finding {
             Some("2") => Finding::costly(
                 OF,
                 "BPF compiler",
-                "It blinds the constants of all programs, also of those that root loads.",
+                "It blinds constants in all programs, including those that root loads, which makes them \
+                 slower.",
                 "sysctl -w net.core.bpf_jit_harden=1",
                 "sysctl -w net.core.bpf_jit_harden=2",
             ),
             _ => Finding::good(OF, "BPF compiler", "It is on."),
         },
-        None => Finding::unknown(OF, "BPF compiler", "It has no switch here: it is always on, or not there."),
+        None => Finding::unknown(
+            OF,
+            "BPF compiler",
+            "It cannot be switched here: it is always on, or not \
+                                                      built in.",
+        ),
     }
 }
 
@@ -106,9 +112,9 @@ fn buffers(host: &Host) -> Finding {
             OF,
             "rmem_max",
             format!(
-                "A socket's receive buffer may have {most} bytes; a gateway's own ones are not bound by it."
+                "A socket's receive buffer is limited to {most} bytes; a gateway's own sockets are exempt."
             ),
         ),
-        None => Finding::unknown(OF, "rmem_max", "It is not told here."),
+        None => Finding::unknown(OF, "rmem_max", "The kernel does not report it."),
     }
 }

@@ -37,7 +37,7 @@ fn frequency(host: &Host) -> Finding {
             true => Finding::unknown(
                 OF,
                 "frequency",
-                "This machine does not set it: firmware or a hypervisor does.",
+                "The kernel does not set the frequency: firmware or a hypervisor does.",
             ),
             false => Finding::good(OF, "frequency", "Governor performance on all cores."),
         };
@@ -45,7 +45,10 @@ fn frequency(host: &Host) -> Finding {
     Finding::costly(
         OF,
         "frequency",
-        format!("Governor {other}: a core that was idle starts slowly, and takes milliseconds to rise."),
+        format!(
+            "Governor {other}: an idle core starts at a low frequency and takes milliseconds to reach \
+                 the full one."
+        ),
         "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
         &format!("echo {other} | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
     )
@@ -65,13 +68,17 @@ fn deepest(host: &Host) -> Option<u32> {
 
 fn wake_ups(host: &Host, measured: &Measured) -> Finding {
     let (median, last) = (measured.wake_p50_us, measured.wake_p99_us);
-    let text = format!("A sleep of 1 ms ends {median:.0} µs late, one of a hundred {last:.0} µs (measured)");
+    let text = format!(
+        "A sleep of 1 ms ends {median:.0} µs late (median), 1 % of sleeps {last:.0} µs late \
+                        (measured)"
+    );
     match deepest(host) {
         Some(latency) if latency > DEEP_US => Finding::costly(
             OF,
             "wake-ups",
             format!(
-                "{text}. Idle states take up to {latency} µs to leave: the first packet after a rest pays that."
+                "{text}. Leaving an idle state takes up to {latency} µs, which delays the first packet \
+                 after a pause."
             ),
             &format!("cpupower idle-set --disable-by-latency {DEEP_US}"),
             "cpupower idle-set --enable-all",
@@ -80,7 +87,7 @@ fn wake_ups(host: &Host, measured: &Measured) -> Finding {
             OF,
             "wake-ups",
             super::State::Costly,
-            format!("{text}. Other work on this machine, or a hypervisor, holds the cores."),
+            format!("{text}. Other work on this host, or a hypervisor, delays threads."),
         ),
         _ => Finding::good(OF, "wake-ups", format!("{text}.")),
     }
@@ -92,13 +99,13 @@ fn clock(host: &Host, measured: &Measured) -> Finding {
         host.read(&format!("{CLOCK}/current_clocksource")),
         host.read(&format!("{CLOCK}/available_clocksource")),
     ) else {
-        return Finding::unknown(OF, "clock", format!("{text}; its source is not told."));
+        return Finding::unknown(OF, "clock", format!("{text}; the clock source is unknown."));
     };
     let best = available.split_whitespace().next().unwrap_or_default();
     if measured.clock_ns <= SLOW_CLOCK_NS {
-        return Finding::good(OF, "clock", format!("{text}, source {current}."));
+        return Finding::good(OF, "clock", format!("{text}, clock source {current}."));
     }
-    let text = format!("{text}, source {current}: every batch of packets pays that.");
+    let text = format!("{text}, clock source {current}: each batch of packets costs that much more.");
     if best == current || best.is_empty() {
         return Finding::new(OF, "clock", super::State::Costly, text);
     }
@@ -112,7 +119,8 @@ fn timers(measured: &Measured) -> Finding {
         return Finding::good(OF, "timers", format!("{text}."));
     }
     let text = format!(
-        "{text}: sleeps with an end, interrupts that are put off, and shapers pay that. A hypervisor may take part in each."
+        "{text}: timed sleeps, delayed interrupts and shapers cost that much more. A hypervisor may handle \
+         each timer."
     );
     Finding::new(OF, "timers", super::State::Costly, text)
 }
@@ -123,31 +131,38 @@ fn calls(host: &Host, measured: &Measured) -> Finding {
         host.read(&format!("{folder}/{name}")).is_some_and(|text| text.starts_with("Mitigation"))
     };
     let mitigated = host.names(&folder).into_iter().filter(is_mitigated).collect::<Vec<_>>();
-    let text = format!("One that does nothing takes {:.0} ns (measured)", measured.system_call_ns);
+    let text = format!("A system call that does nothing takes {:.0} ns (measured)", measured.system_call_ns);
     if mitigated.is_empty() {
-        return Finding::good(OF, "system calls", format!("{text}; nothing of the processor is mitigated."));
+        return Finding::good(
+            OF,
+            "system calls",
+            format!(
+                "{text}; no mitigation of a processor \
+                                                          vulnerability is active."
+            ),
+        );
     }
     Finding::costly(
         OF,
         "system calls",
         format!(
-            "{text}, with mitigations of {}. They guard from other users' programs: do without them only where all code \
-             on this machine is trusted.",
+            "{text}, with mitigations of {}. They protect against other users' programs: disable them only \
+             where all code on this host is trusted.",
             mitigated.join(", ")
         ),
-        "add mitigations=off to the kernel's command line, and boot",
-        "take it away, and boot",
+        "add mitigations=off to the kernel's command line, and reboot",
+        "remove it, and reboot",
     )
 }
 
 fn hypervisor(stolen: f64) -> Finding {
-    let text = format!("Other guests had {:.1} % of the time while this was measured", stolen * 100.0);
+    let text = format!("Other guests used {:.1} % of the CPU time during the measurement", stolen * 100.0);
     match stolen > STOLEN {
         true => Finding::new(
             OF,
             "hypervisor",
             super::State::Costly,
-            format!("{text}: ask for cores of your own."),
+            format!("{text}: ask the provider for dedicated cores."),
         ),
         false => Finding::good(OF, "hypervisor", format!("{text}.")),
     }

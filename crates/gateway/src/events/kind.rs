@@ -372,44 +372,49 @@ impl EventKind {
             Self::Carrier { port, device, state } => format!("port {port}: {}", link(device, *state)),
             Self::Renamed { port, from, to } => {
                 format!(
-                    "port {port}: its interface {from} is named {to}, and stays the port's; write the new name to the file"
+                    "port {port}: its interface {from} was renamed to {to} and remains in use; write the \
+                     new name to the file"
                 )
             }
             Self::Modem { port, state, .. } => format!("port {port}: {state}"),
             Self::PortOpened { port, how } => format!("port {port}: {how}"),
             Self::Yielded { port, hooks } => {
-                format!("port {port}: left to the kernel, because {}", hooks.join("; "))
+                format!("port {port}: the kernel forwards its packets, because {}", hooks.join("; "))
             }
             Self::TakenBack { port, nanos } => {
-                format!("port {port}: taken back from the kernel after {}", duration(*nanos))
+                format!("port {port}: Polder forwards its packets again after {}", duration(*nanos))
             }
             Self::HookAppeared { port, hook } => {
-                format!("port {port}: a kernel hook has appeared that its packets do not meet: {hook}")
+                format!("port {port}: a new kernel hook is bypassed by its packets: {hook}")
             }
-            Self::HookGone { port, hook } => format!("port {port}: gone: {hook}"),
+            Self::HookGone { port, hook } => format!("port {port}: kernel hook removed: {hook}"),
             Self::ObstacleAppeared { obstacle } => format!("connections stay with the kernel: {obstacle}"),
             Self::ObstacleGone { obstacle } => {
-                format!("gone: {obstacle}, which kept connections with the kernel")
+                format!("removed: {obstacle}, which kept connections with the kernel")
             }
             Self::ConnectionsRefused { full, share } => refused(*full, *share),
             Self::ConnectionEventsLost => {
-                "events of conntrack were lost: the kernel has all connections until they are read again"
+                "conntrack events were lost: the kernel forwards all connections until they have been read \
+                 again"
                     .to_owned()
             }
             Self::ProgramInFront { port, program: Some(program) } => {
                 format!("port {port}: {}", program_in_front(program))
             }
             Self::ProgramInFront { port, program: None } => {
-                format!("port {port}: its program is the first again")
+                format!("port {port}: its eBPF program is the first of the hook again")
             }
             Self::PatternSkipped { pattern, interface, why } => {
-                format!("[port.\"{pattern}\"]: {interface} becomes no port: {why}")
+                format!("[port.\"{pattern}\"]: {interface} is not made a port: {why}")
             }
-            Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports go on"),
+            Self::PortClosed { port, why } => format!("port {port}: closed: {why}; the other ports continue"),
             Self::Neighbour { port, address, mac: Some(mac) } => {
                 format!("neighbour {address} on {port} is {mac}")
             }
-            Self::Neighbour { port, address, mac: None } => format!("neighbour {address} on {port} is gone"),
+            Self::Neighbour { port, address, mac: None } => format!(
+                "neighbour {address} on {port} was \
+                                                                     removed"
+            ),
             Self::StationLearnt { bridge, port, vlan, address } => {
                 format!("bridge {bridge}: station {address}{} learnt on {port}", of_vlan(*vlan))
             }
@@ -421,12 +426,13 @@ impl EventKind {
                  it is forged, or there is a loop"
             ),
             Self::HairpinLoop { bridge, port, address } => format!(
-                "bridge {bridge}: frames of {address} come back by hairpin port {port} and are dropped: the other end \
-                 reflects them too"
+                "bridge {bridge}: frames of {address} return on hairpin port {port} and are dropped: the \
+                 other end reflects them, too"
             ),
             Self::PuntLoop { port } => format!(
-                "port {port}: packets that return to the kernel are taken once more, because another program at the \
-                 interface's tc ingress writes to their control block; none returns for a minute (to-kernel)"
+                "port {port}: packets returned to the kernel arrive at Polder a second time, because \
+                 another program at the interface's tc ingress changes their control block; for a minute \
+                 such packets are dropped (to-kernel)"
             ),
             Self::MoreStations { bridge, learnt, moved } => {
                 format!(
@@ -459,18 +465,20 @@ impl EventKind {
             }
             Self::ReloadRefused { why } => {
                 let why = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
-                format!("not reloaded, everything goes on as before: {}", why.join("; "))
+                format!("reload refused, the running configuration is unchanged: {}", why.join("; "))
             }
             Self::ReloadTakenBack { changes } => format!(
-                "not confirmed, the configuration of before is back: {}; the next reload or start takes the file, which \
-                 still has the new one",
+                "not confirmed, the previous configuration is active again: {}; the file still has the new \
+                 one, which the next reload or start applies",
                 changes.iter().map(|change| change.trim()).collect::<Vec<_>>().join("; ")
             ),
             Self::LogLevel { filter } => format!("the log's level is {filter}"),
-            Self::Draining { draining: true } => "not ready: packets are to be sent elsewhere".to_owned(),
+            Self::Draining { draining: true } => "not ready: neighbours should send packets to another \
+                                                  gateway"
+                .to_owned(),
             Self::Draining { draining: false } => "ready again after a drain".to_owned(),
-            Self::HandedOver { process } => format!("handed over: process {process} goes on"),
-            Self::UpgradeFailed { why } => format!("not handed over, everything goes on as before: {why}"),
+            Self::HandedOver { process } => format!("handed over: process {process} runs the gateway"),
+            Self::UpgradeFailed { why } => format!("hand-over failed, this process continues: {why}"),
             Self::Started { gateway, version } => format!("gateway {gateway} runs, polder {version}"),
             Self::Stopping { gateway } => format!("gateway {gateway} ends"),
         }
@@ -484,7 +492,7 @@ fn link(device: &str, state: LinkState) -> String {
             "{device} has no carrier: nothing is connected, or its other end is off; packets for it are dropped"
         ),
         LinkState::Down => {
-            format!("{device} is switched off: `ip link set dev {device} up`; packets for it are dropped")
+            format!("{device} is down: `ip link set dev {device} up`; packets for it are dropped")
         }
     }
 }

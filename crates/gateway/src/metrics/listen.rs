@@ -60,14 +60,15 @@ impl AsFd for Shared {
 pub enum BindError {
     /// Another socket uses the address.
     #[error(
-        "metrics: another program listens on {0} (`ss -lnp` names it): end it, or set another `listen` in [metrics]"
+        "metrics: another program listens on {0} (`ss -lnp` names it): stop it, or set another `listen` in \
+         [metrics]"
     )]
     InUse(Listen),
     /// This host does not have the address.
-    #[error("metrics: {0} is no address of this machine: set another `listen` in [metrics]")]
+    #[error("metrics: {0} is not an address of this host: set another `listen` in [metrics]")]
     Elsewhere(Listen),
     /// The path is a file that is no socket.
-    #[error("metrics: {0} is there and is no socket: remove it, or set another `listen` in [metrics]")]
+    #[error("metrics: {0} exists and is not a socket: remove it, or set another `listen` in [metrics]")]
     NoSocket(Listen),
     /// Another error.
     #[error("metrics: cannot listen on {listen}: {reason}")]

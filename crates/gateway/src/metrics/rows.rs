@@ -41,7 +41,7 @@ rows! {
         pub lost_threads: Vec<String> => gauge("lost_threads", Plain),
     }
     also &[
-        Family::info("build", "Version of Polder, and the gateway's name.", |state| {
+        Family::info("build", "Version of Polder and name of the gateway.", |state| {
             Labels::one("version", env!("CARGO_PKG_VERSION")).and("gateway", &state.gateway)
         }),
         Family::counters(("configuration_reloads", Plain), "Reloads by outcome.", |state| {
@@ -50,7 +50,7 @@ rows! {
         }),
         Family::gauge(
             "configuration_last_reload_successful",
-            "0 if the last reload was refused.",
+            "1 if the last reload was applied, 0 if it was refused.",
             |state| state.last_reload_worked.into(),
         ),
         Family::gauge("ready", "1 if the gateway is ready, as /readyz says.", |state| {

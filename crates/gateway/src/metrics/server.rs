@@ -103,7 +103,7 @@ impl Drop for Server {
         let _: io::Result<()> = self.stop.shutdown(std::net::Shutdown::Both);
         for thread in self.threads.drain(..) {
             if thread.join().is_none() {
-                tracing::error!("a thread of the metrics was lost");
+                tracing::error!("a metrics thread has panicked");
             }
         }
     }
@@ -237,7 +237,7 @@ impl Service {
         if let Err(errno) = poll(&mut files, limit.as_ref())
             && errno != Errno::INTR
         {
-            tracing::error!(%errno, "the metrics' sockets cannot be waited for; they are closed");
+            tracing::error!(%errno, "cannot poll the metrics sockets; they are closed");
             return None;
         }
         let mut ready = files.iter().map(|file| !file.revents().is_empty()).collect::<Vec<_>>();

@@ -28,7 +28,8 @@ pub(super) fn announce(gateway: &Gateway, took: Nanos) {
         several => format!("{several} workers"),
     };
     tracing::info!(
-        "polder {} runs gateway {} with {workers} and {} MiB of packet memory, after {}; ask it by {}",
+        "polder {} runs gateway {} with {workers} and {} MiB of packet memory, ready after {}; control \
+         socket {}",
         env!("CARGO_PKG_VERSION"),
         configuration.gateway.name,
         configuration.gateway.memory_mib,
@@ -45,8 +46,8 @@ pub(super) fn announce_port(state: &PortState, events: &Events) {
     let device = state.configuration.device.name();
     let role = match state.configuration.role {
         Role::Bridge => "",
-        Role::Underlay => ", packets of tunnels alone",
-        Role::Router => ", what is to be routed",
+        Role::Underlay => ", tunnel packets only",
+        Role::Router => ", packets to be routed",
     };
     if let Some(facts) = state.facts.as_ref().filter(|_| state.open) {
         let queues =

@@ -128,10 +128,16 @@ impl Captures {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|capture| !capture.thread.is_over());
         if running.len() >= MOST {
-            return Err(refusal(Fault::Runtime, format!("{MOST} captures are running: end one of them")));
+            return Err(refusal(
+                Fault::Runtime,
+                format!(
+                    "{MOST} captures are already running: stop one of \
+                                                        them"
+                ),
+            ));
         }
         let instructions = from_digits(&request.program).ok_or_else(|| {
-            refusal(Fault::Request, "the program is not written as this gateway reads it".to_owned())
+            refusal(Fault::Request, "the format of the filter program is unknown to this gateway".to_owned())
         })?;
         let program =
             Program::load(&instructions).map_err(|error| refusal(Fault::Request, error.to_string()))?;
@@ -175,7 +181,7 @@ impl Captures {
             sandbox::enter(Role::Capture);
             let mut writer = writer;
             if let Err(error) = writer.run(&name) {
-                tracing::debug!(%error, "a capture has ended");
+                tracing::debug!(%error, "the capture has ended");
             }
             writer.close();
         });
@@ -196,7 +202,7 @@ impl Drop for Captures {
             // The thread sees an end of file, as if the client had ended the capture.
             let _: io::Result<()> = stream.shutdown(std::net::Shutdown::Read);
             if thread.join().is_none() {
-                tracing::error!("a capture's thread was lost");
+                tracing::error!("a capture thread has panicked");
             }
         }
     }

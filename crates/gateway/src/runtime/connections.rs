@@ -92,7 +92,7 @@ impl Followed {
             return;
         }
         if let Some(Err(error)) = self.events.as_mut().map(AllEvents::want) {
-            tracing::error!("the kernel does not tell of all connections: {error}");
+            tracing::error!("the kernel does not report all connections: {error}");
         }
         match Following::start(threads, clock, (table, marks)) {
             Ok(following) => self.following = Some(following),
@@ -108,7 +108,7 @@ impl Followed {
     /// Gives the setting its old value again.
     pub(super) fn restore(&mut self) {
         if let Some(Err(error)) = self.events.take().map(AllEvents::end) {
-            tracing::warn!("net.netfilter.nf_conntrack_events stays 1: {error}");
+            tracing::warn!("cannot restore net.netfilter.nf_conntrack_events, which stays 1: {error}");
         }
     }
 }
@@ -127,7 +127,7 @@ impl Following {
     /// # Errors
     /// If the kernel tracks no connections, or no thread can be started.
     fn start(threads: &Threads, clock: Clock, (table, marks): (Arc<ConnectionTable>, Marks)) -> Result<Self> {
-        let socket = Socket::open(BUFFER_BYTES).context("the kernel's connections cannot be followed")?;
+        let socket = Socket::open(BUFFER_BYTES).context("cannot follow the kernel's connections")?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let limits = Limits { timeouts: conntrack::timeouts(), ..Limits::new(table.most() as usize) };
         let quarter = Nanos(Nanos::from_seconds(limits.timeouts.udp_stream.into()).0 / 4);
@@ -216,7 +216,7 @@ impl Follower {
     }
 
     fn fail(&self, error: &anyhow::Error) {
-        tracing::error!(%error, "the kernel's connections cannot be followed any more");
+        tracing::error!(%error, "can no longer follow the kernel's connections");
         self.known.lock().totals.has_failed = true;
     }
 
@@ -234,7 +234,7 @@ impl Follower {
                 self.local = addresses;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the addresses of this machine cannot be read"),
+            Err(error) => tracing::debug!(%error, "cannot read the addresses of this host"),
         }
     }
 
@@ -300,7 +300,7 @@ impl Follower {
             }
         });
         if let Err(error) = read {
-            return tracing::warn!(%error, "the table of connections cannot be read");
+            return tracing::warn!(%error, "cannot read the table of connections");
         }
         let mut known = self.known.lock();
         let time = known.rates(now);

@@ -42,7 +42,7 @@ impl Ending {
         if let Some(socket) = socket
             && let Err(error) = LastWords::of(socket.path()).say(&lost.to_string())
         {
-            tracing::warn!(%error, "cannot leave a note beside the control socket");
+            tracing::warn!(%error, "cannot write the end reason beside the control socket");
         }
         let status = format!("ended: {lost}");
         Manager::tell_any(&[NotifyState::Stopping, NotifyState::Status(&status)]);
@@ -53,7 +53,10 @@ impl Ending {
             Some(Some(gateway)) => gateway.abandon(WORKERS),
             // The process exit detaches the programs from the interfaces.
             Some(None) => {
-                tracing::error!("the lost thread has the gateway's lock; the process ends as it is")
+                tracing::error!(
+                    "the failed thread holds the gateway's lock; the process ends without \
+                                 cleaning up"
+                )
             }
             None => {}
         }

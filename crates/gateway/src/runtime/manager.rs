@@ -32,7 +32,7 @@ impl Manager {
     /// Sends states to the service manager; errors are ignored.
     pub(super) fn tell(self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states) {
-            tracing::debug!(%error, "the service manager cannot be told");
+            tracing::debug!(%error, "cannot notify the service manager");
         }
     }
 
@@ -45,7 +45,7 @@ impl Manager {
     pub(super) fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::debug!(%error, "no monotonic time"),
+            Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
         }
     }
 

@@ -55,7 +55,7 @@ impl Memory {
     /// # Errors
     /// When the system has not enough memory, or no thread.
     pub fn new(configuration: &Configuration, clock: Clock, supervised: &Threads) -> Result<Self> {
-        let manager = BufferManager::new(options(configuration)).context("no packet memory")?;
+        let manager = BufferManager::new(options(configuration)).context("cannot allocate packet memory")?;
         let mut memory = Self::of(Arc::new(manager));
         let threads = names(&configuration.lab);
         for (reloader, (name, nice)) in memory.manager.reloaders().into_iter().zip(threads) {
@@ -113,7 +113,7 @@ impl Drop for ReloadThread {
         self.waker.wake();
         let Some(thread) = self.thread.take() else { return };
         if thread.join().is_none() {
-            tracing::error!("a reload worker was lost; memory was not brought in after that");
+            tracing::error!("a reload worker has panicked; packet memory no longer grows");
         }
     }
 }
@@ -131,7 +131,7 @@ fn names(lab: &Lab) -> Vec<(&'static str, i32)> {
 fn set_priority(nice: i32) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), nice) {
-        tracing::debug!(nice, %error, "the reload worker stays at the usual priority");
+        tracing::debug!(nice, %error, "the reload worker keeps normal priority");
     }
 }
 

@@ -46,7 +46,7 @@ impl Collector {
             self.stuck = still(before, &polls);
             self.rounds = (polls, now);
         }
-        let stuck = self.stuck.iter().map(|worker| format!("worker {worker} makes no rounds"));
+        let stuck = self.stuck.iter().map(|worker| format!("worker {worker} hangs"));
         stuck.chain(late).chain(lost).collect()
     }
 }
@@ -55,7 +55,7 @@ impl Collector {
 fn late(due: Nanos, now: Nanos) -> Option<String> {
     let late = now.since(due);
     let seconds = late.0 / Nanos::SECOND.0;
-    (due != Nanos(0) && late >= LATE).then(|| format!("the control thread is late by {seconds} s"))
+    (due != Nanos(0) && late >= LATE).then(|| format!("the control thread has not run for {seconds} s"))
 }
 
 /// Workers with the same round count as before; empty if the number of workers changed.
@@ -75,10 +75,10 @@ impl Gateway {
         let carry = self.ports.iter().filter(|state| !state.configuration.device.is_punt_path());
         let mut reasons = carry.filter_map(reason).collect::<Vec<_>>();
         if self.draining {
-            reasons.insert(0, "packets are to be sent elsewhere: `polder drain`".to_owned());
+            reasons.insert(0, "the gateway is being drained (`polder drain`)".to_owned());
         }
         if !self.lasting.routing.is_settled() {
-            reasons.push("routes: the kernel has not told all of its tables yet".to_owned());
+            reasons.push("routes: the kernel's tables are not completely read yet".to_owned());
         }
         reasons.extend(self.hooks.not_ready());
         reasons
@@ -92,7 +92,7 @@ impl Gateway {
         let not_ready = self.not_ready();
         let down = self.ports.iter().filter(|state| !state.carries()).count();
         let up = self.ports.len() - down;
-        let ports = if up == 1 { "1 port carries".to_owned() } else { format!("{up} ports carry") };
+        let ports = if up == 1 { "1 port carries".to_owned() } else { format!("{up} ports up") };
         let reasons =
             if not_ready.is_empty() { String::new() } else { format!("; {}", not_ready.join("; ")) };
         format!("{ports}, generation {}{reasons}", self.reloads.generation)
@@ -126,6 +126,6 @@ mod tests {
         assert_eq!(late(Nanos(0), at(60)), None, "it has not begun");
         assert_eq!(late(at(7), at(3)), None, "it sleeps");
         assert_eq!(late(at(7), at(11)), None);
-        assert_eq!(late(at(7), at(13)).as_deref(), Some("the control thread is late by 6 s"));
+        assert_eq!(late(at(7), at(13)).as_deref(), Some("the control thread has not run for 6 s"));
     }
 }

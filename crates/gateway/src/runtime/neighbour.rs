@@ -85,7 +85,7 @@ pub(super) fn resolve(interface: &str, address: IpAddr) {
         }
     };
     if let Err(error) = sent {
-        tracing::debug!(%address, %error, "cannot ask for the next hop");
+        tracing::debug!(%address, %error, "cannot request the next hop's link-layer address");
     }
 }
 

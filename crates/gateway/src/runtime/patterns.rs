@@ -63,7 +63,7 @@ fn why_left(link: &Link, machine: &Machine) -> Option<String> {
     }
     let is_way_out = machine.default_routes.iter().any(|(index, _)| *index == link.index);
     if is_way_out {
-        return Some("a default route goes by it".to_owned());
+        return Some("a default route uses it".to_owned());
     }
     // Interfaces get a master or an address before they are set up.
     (!link.up).then(|| DOWN.to_owned())
@@ -71,14 +71,14 @@ fn why_left(link: &Link, machine: &Machine) -> Option<String> {
 
 fn why_no_name(name: &str, names: &BTreeSet<String>) -> Option<String> {
     if names.contains(name) {
-        return Some(format!("port {name} is there"));
+        return Some(format!("port {name} already exists"));
     }
-    (!crate::config::patterns::is_port_name(name)).then(|| format!("`{name}` cannot be a name of a port"))
+    (!crate::config::patterns::is_port_name(name)).then(|| format!("`{name}` cannot be a port name"))
 }
 
 /// Reasons that are not reported: the interface may still get an owner, or can have none.
 const DOWN: &str = "it is down";
-const NOBODYS: &str = "it has no link";
+const NOBODYS: &str = "it has no carrier";
 
 impl Skipped {
     /// True if the operator may expect a port here.
@@ -100,10 +100,11 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
             sorted.skipped.iter().filter(|skipped| skipped.pattern == pattern.name && skipped.why != NOBODYS);
         let skipped = skipped.map(|Skipped { interface, why, .. }| format!("{interface}: {why}"));
         let skipped = skipped.collect::<Vec<_>>();
-        let ports = if ports.is_empty() { "no interface now".to_owned() } else { ports.join(", ") };
+        let ports =
+            if ports.is_empty() { "matches no interface at present".to_owned() } else { ports.join(", ") };
         let rest =
             if skipped.is_empty() { String::new() } else { format!("; leaves {}", skipped.join(", ")) };
-        let text = format!("takes {ports}{rest}");
+        let text = format!("matches {ports}{rest}");
         PreflightFinding::new(format!("port.{}", pattern.name), Severity::Fine, "pattern", text)
     };
     configuration.patterns.iter().map(finding).collect()
@@ -157,9 +158,9 @@ mod tests {
                 ("veth2", "it belongs to br7"),
                 ("veth3", "it has the address 192.0.2.1/24"),
                 ("veth4", DOWN),
-                ("veth5", "a default route goes by it"),
+                ("veth5", "a default route uses it"),
                 ("veth9", "port c9 is there"),
-                ("veth@x", "`c@x` cannot be a name of a port"),
+                ("veth@x", "`c@x` cannot be a port name"),
             ]
         );
     }

@@ -112,7 +112,7 @@ fn run_on(path: &Path, open: Option<Opener>, consent: Consent, before: Option<(&
         Ok(Outcome::Ended(result)) => result,
         Ok(Outcome::Lost) | Err(_) => {
             std::thread::sleep(ending::PATIENCE);
-            tracing::error!("the end takes too long");
+            tracing::error!("stopping takes too long");
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
             Ok(())
         }
@@ -227,7 +227,8 @@ fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option
     if !configuration.ports.iter().any(may_carry) {
         if let Err(error) = conntrack::restore_left() {
             tracing::warn!(
-                "net.netfilter.nf_conntrack_events keeps the value that a killed gateway has set: {error}"
+                "cannot restore net.netfilter.nf_conntrack_events, which a killed gateway has changed: \
+                 {error}"
             );
         }
         return None;
@@ -273,7 +274,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     gateway.before = before;
     take_rights(&mut gateway, failed, events);
     gateway.hooks = Watch::start(threads, gateway.clock, ports, found)
-        .context("cannot start the threads that watch the kernel's hooks")?;
+        .context("cannot start the threads that monitor the kernel's hooks")?;
     gateway.tell_hooks();
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
@@ -295,7 +296,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
         Ok(true) => {
             announce(&lock(&gateway), begun.elapsed());
             if let Some(seconds) = confirm {
-                tracing::warn!("it ends in {seconds} s unless `polder confirm` comes");
+                tracing::warn!("the gateway stops in {seconds} s unless `polder confirm` is run");
             }
             manager.tell(&[NotifyState::Ready]);
             taken.iter().try_for_each(report)?;
@@ -376,11 +377,11 @@ fn stop(
         }
         Ok(Some(pending)) => {
             open_again(&pending.closed);
-            anyhow!("{NOT_CONFIRMED} within {} s, and has ended", confirm.unwrap_or_default())
+            anyhow!("{NOT_CONFIRMED} within {} s, and was stopped", confirm.unwrap_or_default())
         }
         Err(lost) => lost.into(),
     };
-    words.say(&why.to_string()).context("cannot leave a note beside the control socket")?;
+    words.say(&why.to_string()).context("cannot write the end reason beside the control socket")?;
     Err(why)
 }
 

@@ -122,11 +122,11 @@ impl Service {
         let waits = self.confirmation().pending().is_some();
         let added = lock(&self.gateway).added.clone();
         let differs = match self.compare(&added) {
-            _ if waits => Some("a change waits to be confirmed: `polder confirm` keeps it".to_owned()),
+            _ if waits => Some("a change waits for confirmation: `polder confirm` keeps it".to_owned()),
             Ok(compared) if compared.changes.is_empty() => None,
             Ok(compared) => Some(format!(
-                "an upgrade changes the program alone, and {} differs from what runs: `polder diff` says how, and \
-                 `polder reload` applies it",
+                "an upgrade replaces only the program, but {} differs from the running configuration: \
+                 `polder diff` shows the difference, and `polder reload` applies it",
                 compared.file
             )),
             Err(refusal) => Some(refusal.message),
@@ -164,7 +164,7 @@ impl Service {
             }
             // The server passes these to `take`.
             Ask::Capture(_) | Ask::HandOver(_) => {
-                Err(refusal(Fault::Request, "not to be asked here".to_owned()))
+                Err(refusal(Fault::Request, "this request is not possible on this socket".to_owned()))
             }
         };
         Response::new(answer.unwrap_or_else(Answer::Error))
@@ -208,7 +208,7 @@ impl Service {
             ));
         };
         let Some(handle) = state.handle() else {
-            let why = state.trouble.as_deref().unwrap_or("its device is not there");
+            let why = state.trouble.as_deref().unwrap_or("its device is missing");
             return Err(refusal(Fault::Runtime, format!("port {port} is closed: {why}")));
         };
         if let Some(order) = order {
@@ -261,7 +261,7 @@ impl Service {
             Ok(Reloaded { changes, confirm, .. }) => {
                 changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
                 if let Some(seconds) = confirm {
-                    tracing::warn!("taken back in {seconds} s unless `polder confirm` comes");
+                    tracing::warn!("reverted in {seconds} s unless `polder confirm` is run");
                 }
             }
             Err(_) => tracing::error!("{text}"),
@@ -283,13 +283,13 @@ impl Service {
             confirmation::Confirmed::Late(ago) => Err(refusal(
                 Fault::Runtime,
                 format!(
-                    "too late: the change was taken back {} ago; the file still has it, and `polder reload --confirm 60` \
-                     makes it again",
+                    "too late: the change was reverted {} ago; the file still has it, and `polder reload \
+                     --confirm 60` applies it again",
                     duration(ago.0)
                 ),
             )),
             confirmation::Confirmed::Nothing => {
-                Err(refusal(Fault::Runtime, "nothing waits to be confirmed".to_owned()))
+                Err(refusal(Fault::Runtime, "no change waits for confirmation".to_owned()))
             }
         }
     }

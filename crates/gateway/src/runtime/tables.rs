@@ -226,7 +226,7 @@ fn vlan_mode(vlan: Option<&MemberVlan>) -> Result<VlanMode> {
 }
 
 fn vlan_id(vlan: u16) -> Result<VlanId> {
-    VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is no VLAN; use 1 to 4094"))
+    VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is not a VLAN; use 1 to 4094"))
 }
 
 /// Options of a tunnel.
@@ -259,7 +259,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
         ConfiguredLabel::Inherit => FlowLabel::Inherit,
         ConfiguredLabel::Fixed(label) => FlowLabel::Fixed(label),
     };
-    let ends = Ends::of(tunnel.local, tunnel.remote).context("ends of two families")?;
+    let ends = Ends::of(tunnel.local, tunnel.remote).context("the ends have different address families")?;
     let addresses = tunnel.addresses.iter().filter_map(|own| match own.address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,

@@ -77,7 +77,7 @@ pub fn enter(role: Role) {
 
 /// Confinement that a thread on this host would get, tried by a short-lived thread.
 pub fn probe() -> Confinement {
-    let failed = || "the thread that tries it cannot be started".to_owned();
+    let failed = || "cannot start the thread that tests the sandbox".to_owned();
     let tried = std::thread::Builder::new().spawn(|| confine(Role::Worker, &Own::default(), None));
     let tried = tried.ok().and_then(|thread| thread.join().ok());
     tried.unwrap_or_else(|| Confinement {
@@ -119,7 +119,7 @@ impl Confinement {
         let found = [
             self.seccomp.as_ref().err().map(|why| lack("system calls are not confined (seccomp)", why)),
             self.landlock.as_ref().err().map(|why| lack("files are not confined (landlock)", why)),
-            self.capabilities.as_ref().err().map(|why| lack("capabilities are not given up", why)),
+            self.capabilities.as_ref().err().map(|why| lack("capabilities are not dropped", why)),
         ];
         found.into_iter().flatten().collect()
     }

@@ -102,14 +102,16 @@ impl Own {
 pub(super) fn confine(role: Role, own: &Own) -> Result<String, String> {
     let status = restrict(role, own).map_err(|error| error.to_string())?;
     let version = match status.landlock {
-        LandlockStatus::NotImplemented => return Err("the kernel has none (Linux 5.13 can)".to_owned()),
+        LandlockStatus::NotImplemented => {
+            return Err("the kernel has no landlock (Linux 5.13 or newer)".to_owned());
+        }
         LandlockStatus::NotEnabled => return Err("not among `lsm=` of the kernel's command line".to_owned()),
         LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
     };
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => format!("version {version}"),
         RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
-            format!("version {version}, which cannot refuse all that is meant to be")
+            format!("version {version}, which cannot restrict everything that Polder restricts")
         }
     })
 }

@@ -122,7 +122,7 @@ impl AdapterRow {
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = vec![self.link()];
         match (&self.class, &self.blocks, &self.phy) {
-            (Some(class), None, _) => lines.push(format!("{class}, a frame in a transfer")),
+            (Some(class), None, _) => lines.push(format!("{class}, one frame per transfer")),
             (Some(class), Some(blocks), _) => {
                 let line = blocks.line(self.received_transfers, self.sent_transfers);
                 lines.push(format!("{class}, {line}"));
@@ -134,10 +134,14 @@ impl AdapterRow {
             (None, _, Some(phy)) => lines.push(format!("PHY {phy}")),
             (None, _, None) => lines.push("no PHY".to_owned()),
         }
-        lines.push(format!("URBs in flight {} in, {} out", self.receive_urbs, self.send_urbs));
+        lines.push(format!("URBs in flight: {} in, {} out", self.receive_urbs, self.send_urbs));
         let fill = percent(self.sent_bytes, self.sent_room).unwrap_or_else(|| "–".to_owned());
         lines.push(format!("{} sent, {fill} full", look.count(self.sent_transfers)));
-        lines.push(format!("overflow {}, at most {}", grouped(self.overflow), grouped(self.overflow_most)));
+        lines.push(format!(
+            "overflow queue {}, at most {}",
+            grouped(self.overflow),
+            grouped(self.overflow_most)
+        ));
         lines.push(format!("pending {}", grouped(self.pending)));
         let bad = self.bad_transfers + self.bad_requests;
         if bad > 0 {
@@ -145,11 +149,11 @@ impl AdapterRow {
         }
         let wrong = self.checksum_errors + self.checksum_mismatches;
         if wrong > 0 {
-            lines.push(format!("{} wrong checksums passed on", look.count(wrong)));
+            lines.push(format!("{} packets with wrong checksums passed on", look.count(wrong)));
         }
         if self.mac_source.as_deref() == Some("random") {
             lines.push(
-                "it has no address of its own: set `mac`, or it has another one after each start".to_owned(),
+                "the adapter has no MAC address: set `mac`, or it gets a random one at each start".to_owned(),
             );
         }
         lines

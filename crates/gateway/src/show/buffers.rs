@@ -167,7 +167,11 @@ impl Buffers {
         self.transfers.iter().for_each(|row| text.push_str(&row.draw()));
         text.push_str(&self.sum());
         if self.strays > 0 {
-            let line = format!("{} frames were dropped instead of released: an error in Polder", self.strays);
+            let line = format!(
+                "{} frames were dropped without release, which is a bug in Polder: please \
+                                report it",
+                self.strays
+            );
             text.push_str(&format!("{} {line}\n", look.bad("✗")));
         }
         text
@@ -228,9 +232,9 @@ impl PoolRow {
             }
         };
         let more = if self.kind == "frames" { "memory_mib" } else { "fragments_mib" };
-        note(self.exhausted, &format!("times one was wanted and there was none: raise `{more}`"));
-        note(self.failures, "reloads failed, because the system had no memory");
-        note(self.on_demand, "were brought in by the packet path itself");
+        note(self.exhausted, &format!("times none was free when one was needed: raise `{more}`"));
+        note(self.failures, "refills failed because the system had no memory");
+        note(self.on_demand, "were mapped by a worker, not by the refill threads");
         notes
     }
 }
@@ -241,8 +245,8 @@ impl Places {
         let some = |name, count| if count > 0 { format!(" + {name} {count}") } else { String::new() };
         let (shared, lent) = (some("shared", *shared), some("lent", *lent));
         format!(
-            "{total} frames of {frame_bytes} bytes = free {free} + reserve {reserve} + posted {posted} + \
-             on their way {path} + held {held}{shared}{lent}\n"
+            "{total} frames of {frame_bytes} bytes = free {free} + reserve {reserve} + posted {posted} + in \
+             processing {path} + held {held}{shared}{lent}\n"
         )
     }
 }

@@ -83,13 +83,13 @@ rows! {
         }),
         Family::counters(
             ("connections_refused", Plain),
-            "Times that a connection stayed with the kernel for lack of room, by reason.",
+            "Times that a connection stayed with the kernel because the table was full, by reason.",
             |row| {
                 let of = |reason: &str, number: u64| (Labels::one("reason", reason), number.into());
                 vec![of("full", row.refused_full), of("share", row.refused_share)]
             },
         ),
-        Family::gauge("connections_obstacle", "1 while there is a reason why no connection is carried.", |row| {
+        Family::gauge("connections_obstacle", "1 while an obstacle prevents carrying of all connections.", |row| {
             row.obstacle.is_some().into()
         }),
     ];
@@ -205,9 +205,9 @@ impl Connections {
         text.push_str(&format!("carried {packets} packets, {bytes}\n"));
         let refused = self.refused_full + self.refused_share;
         let remarks = [
-            (refused, "found no room, and stayed with the kernel"),
-            (self.evicted, "were idle, and made room"),
-            (self.events_lost, "times events of conntrack were lost, and all were read again"),
+            (refused, "stayed with the kernel because the table was full"),
+            (self.evicted, "idle ones were evicted"),
+            (self.events_lost, "times conntrack events were lost and all connections were read again"),
         ];
         for (number, what) in remarks.iter().filter(|(number, _)| *number > 0) {
             text.push_str(&format!("{} {} {what}\n", look.odd("!"), look.count(*number)));

@@ -132,7 +132,7 @@ impl Law {
         match self.unaccounted {
             0 => look.good("✓ nothing is unaccounted for"),
             count if count.unsigned_abs() <= IN_BETWEEN => {
-                look.dim(&format!("{count} on their way while this was read; 0 when traffic rests"))
+                look.dim(&format!("{count} in processing while the counters were read; 0 without traffic"))
             }
             count => look.bad(&format!("✗ {count} unaccounted for")),
         }

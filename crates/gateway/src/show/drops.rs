@@ -25,7 +25,7 @@ rows! {
     also &[
         Family::counters(
             ("dropped", Packets),
-            "Packets whose journey ended early, by reason and stage.",
+            "Dropped packets by reason and stage.",
             |drops| {
                 let found =
                     |reason: &DropReason| drops.reasons.iter().find(|row| row.reason == reason.name());
@@ -124,7 +124,7 @@ impl Drops {
         if !self.not_by_port.is_empty() {
             let of = |(reason, packets): (&String, &u64)| format!("{reason} {}", look.count(*packets));
             let all = self.not_by_port.iter().map(of).collect::<Vec<_>>().join(", ");
-            let line = format!("not counted by port, of all ports together: {all}");
+            let line = format!("not counted by port; total of all ports: {all}");
             for line in wrap(&line, look.text_width(96, 2)) {
                 text += &format!("{}\n", look.dim(&line));
             }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(
             text,
             "no packet has been dropped at port dmz\n\
-             not counted by port, of all ports together: filtered 7, tx-full 51\n"
+             not counted by port; total of all ports: filtered 7, tx-full 51\n"
         );
     }
 
@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn a_reason_is_shown_with_place_meaning_and_remedy() {
         let text = drops(17, 7).draw(Look::PLAIN);
-        for part in ["17", "transmit", "tx-full", "lan, worker 0", "The port's ring was full.", "→"] {
+        for part in ["17", "transmit", "tx-full", "lan, worker 0", "The port's transmit ring was full.", "→"]
+        {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(Drops::default().draw(Look::PLAIN), "no packet has been dropped\n");

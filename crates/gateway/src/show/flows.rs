@@ -98,7 +98,7 @@ impl Flows {
             reasons.extend(row.failed.as_ref().and_then(|failed| failed.reason.as_ref()));
         }
         for reason in reasons {
-            let text = format!("failed redirects are counted by the interface they go to: {reason}");
+            let text = format!("failed redirects are counted by the outgoing interface: {reason}");
             ports.remark(&look.dim("·"), &text);
         }
         if self.flows.is_empty() {

@@ -50,37 +50,37 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// The journey: where every packet and every nanosecond went.
+    /// Packets and CPU time of each stage, from receive to transmit.
     Path,
-    /// Ports, what they carry, and how their devices are attached.
+    /// Ports, their traffic, and how their devices are attached.
     Ports,
-    /// Tunnels, their other ends, and what crosses them.
+    /// Tunnels, their remote ends and their traffic.
     Tunnels,
-    /// Bridges with the addresses they have learnt.
+    /// Bridges and the addresses that they have learned.
     #[value(alias = "bridges")]
     Fdb,
-    /// Routes that packets follow, and where they come from.
+    /// Routes in use, with their source.
     Routes,
-    /// Neighbours of the router, and their link-layer addresses.
+    /// Neighbours of the router, with their link-layer addresses.
     #[value(alias = "neighbours")]
     Neighbors,
-    /// Rules, and what each has matched.
+    /// Filter rules, with the packets that each has matched.
     Filters,
-    /// Flows that are carried in the kernel, and ports that have no fast path.
+    /// Flows that kernel programs carry, and ports without a fast path.
     Flows,
-    /// Connections that the kernel has admitted, carried by ports where it decides.
+    /// Connections that kernel programs carry after the kernel has admitted them.
     Connections,
-    /// Packets whose journey ended early: why, where, what to do.
+    /// Dropped packets by reason and stage, with remedies.
     Drops,
-    /// Both sides of the conservation law, and their difference.
+    /// Packets received and packets accounted for, with their difference.
     Counters,
-    /// Workers: load, sleep, hand-offs.
+    /// Workers: load, sleep, packets handed to other workers.
     Workers,
-    /// Distribution of packets among workers: load of each, buckets, the heaviest flows.
+    /// Distribution of flows to workers: load, buckets, the largest flows.
     Steering,
-    /// Packet memory: pools, reserves, and where every frame is.
+    /// Packet memory: pools, reserves and the place of each frame.
     Buffers,
-    /// Queues in front of ports: what waits, how long, what was dropped.
+    /// Queues in front of ports: packets waiting, waiting time, drops.
     Queues,
     /// The configuration in force, with every default written out.
     Config,
@@ -433,7 +433,10 @@ mod tests {
     fn every_name_selects_rows_and_a_view_without_names_has_no_rows_of_one() {
         for view in views() {
             let names = view.names();
-            assert_eq!(names.is_empty(), view.clone().select("nothing").unwrap_err().contains("as a whole"));
+            assert_eq!(
+                names.is_empty(),
+                view.clone().select("nothing").unwrap_err().contains("the whole gateway")
+            );
             names.iter().for_each(|name| view.clone().select(name).expect(name));
         }
     }

@@ -77,9 +77,7 @@ impl ModemRow {
         lines.extend(self.signal_dbm.map(|dbm| format!("signal {dbm} dBm")));
         lines.extend(self.sim.as_deref().filter(|&sim| sim != "initialized").map(|sim| format!("SIM {sim}")));
         lines.extend(
-            self.pin_attempts
-                .filter(|_| !self.connected)
-                .map(|left| format!("{left} attempts at the PIN are left")),
+            self.pin_attempts.filter(|_| !self.connected).map(|left| format!("{left} PIN attempts left")),
         );
         for session in self.sessions.iter().filter(|session| session.active) {
             lines.push(session.line());
@@ -140,7 +138,7 @@ mod tests {
         };
         assert_eq!(
             locked.lines().join("; "),
-            "modem halted; SIM locked; 2 attempts at the PIN are left; the SIM refuses the PIN"
+            "modem halted; SIM locked; 2 PIN attempts left; the SIM refuses the PIN"
         );
     }
 }

@@ -77,13 +77,14 @@ impl NicRow {
             lines.push(format!("cut {} packets", look.count(self.segmented)));
         }
         if self.copied > 0 {
-            lines.push(format!("copied {} packets of other memory", look.count(self.copied)));
+            lines.push(format!("copied {} packets from foreign memory", look.count(self.copied)));
         }
         if self.spurious > 0 {
-            lines.push(format!("{} interrupts without a cause", look.count(self.spurious)));
+            lines.push(format!("{} spurious interrupts", look.count(self.spurious)));
         }
         if self.checksum_errors > 0 {
-            lines.push(format!("{} wrong checksums passed on", look.count(self.checksum_errors)));
+            lines
+                .push(format!("{} packets with wrong checksums passed on", look.count(self.checksum_errors)));
         }
         if !self.eeprom_is_good {
             lines.push("the checksum of its EEPROM is wrong".to_owned());

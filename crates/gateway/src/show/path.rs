@@ -125,7 +125,7 @@ impl Path {
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.transmitted)), ["┤", "╯"]);
         if self.carried > 0 {
             let (count, label) =
-                (look.count(self.carried), look.dim("carried in the kernel, past all stages"));
+                (look.count(self.carried), look.dim("carried in the kernel, bypassing all stages"));
             picture.text.push_str(&format!("{count:>width$}  {label}\n", width = name + COUNT));
         }
         picture.text.push('\n');

@@ -148,7 +148,7 @@ rows! {
         Family::gauge("port_bypassed_hooks", "Packet hooks of the kernel that the port bypasses.", |row| {
             row.bypassed.len() as i128
         }),
-        Family::gauge("port_yielded", "1 while the port's packets are left to the kernel.", |row| {
+        Family::gauge("port_yielded", "1 while the port yields its packets to the kernel.", |row| {
             row.left_to_kernel.is_some().into()
         }),
     ];
@@ -207,11 +207,11 @@ fn state(row: &PortRow) -> String {
 fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     let mut note = |mark: String, text: &str| table.remark(&mark, text);
     if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
-        note(look.bad("✗"), &format!("{trouble}; it is tried again"));
+        note(look.bad("✗"), &format!("{trouble}; the gateway tries again"));
     }
     if row.open && row.state == "down" {
         let command = format!("`ip link set dev {} up`", row.interface);
-        note(look.bad("✗"), &format!("it is switched off: {command}"));
+        note(look.bad("✗"), &format!("the interface is down: {command}"));
     }
     if let Some(adapter) = &row.adapter {
         note(adapter.mark(look), &adapter.lines(look).join("; "));
@@ -233,15 +233,14 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     let mut note = |mark: String, text: &str| table.remark(&mark, text);
     for bypassed in &row.bypassed {
         let BypassedRow { by, name, effect, appeared } = bypassed;
-        let since = if *appeared { ", and has appeared while the gateway runs" } else { "" };
+        let since = if *appeared { ", added while the gateway runs" } else { "" };
         note(look.odd("!"), &format!("bypassed: {by} {name} would {effect}{since}"));
     }
     if let Some(text) = row.segments.sentence(look) {
         note(look.dim("·"), &text);
     }
     if let Some(dropped) = row.link_dropped.filter(|&dropped| dropped > 0) {
-        let text =
-            format!("the interface itself has dropped {} packets that it was to send", grouped(dropped));
+        let text = format!("the interface dropped {} packets after Polder had sent them", grouped(dropped));
         note(look.odd("!"), &text);
     }
     if row.partial_checksums > 0 {
@@ -251,7 +250,7 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
     }
     if row.weight != 0 && row.weight != WEIGHT {
         let text = format!(
-            "each of its queues has weight {} in its worker's time; {WEIGHT} is ordinary",
+            "each of its queues has weight {} in its worker's time; the default is {WEIGHT}",
             row.weight
         );
         note(look.dim("·"), &text);
@@ -265,14 +264,15 @@ fn remarks(table: &mut Table, row: &PortRow, look: Look) {
 fn kernel_remarks(table: &mut Table, row: &PortRow, look: Look) {
     if row.decide.as_deref() == Some("kernel") {
         let because = row.decide_reason.as_ref().map(|hook| format!(": {hook}")).unwrap_or_default();
-        let text = format!("the kernel decides{because}; `polder show connections` has what is carried");
+        let text =
+            format!("the kernel decides{because}; `polder show connections` lists carried connections");
         table.remark(&look.dim("·"), &text);
     }
     if let Some(obstacle) = &row.obstacle {
         table.remark(&look.odd("!"), &format!("no connection is carried: {obstacle}"));
     }
     if let Some(YieldRow { hooks, nanos }) = &row.left_to_kernel {
-        let text = format!("left to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
+        let text = format!("yields to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
         table.remark(&look.odd("!"), &text);
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         let left_to_kernel = Some(YieldRow { hooks: vec![hook], nanos: 12_000_000_000 });
         let row = PortRow { open: true, left_to_kernel, ..PortRow::default() };
         let text = draw(&[row], Look::PLAIN);
-        assert!(text.contains("kernel") && text.contains("! left to the kernel for 12"), "{text}");
+        assert!(text.contains("kernel") && text.contains("! yields to the kernel for 12"), "{text}");
         assert!(text.contains("because nftables chain `inet own forw` at forward"), "{text}");
     }
 

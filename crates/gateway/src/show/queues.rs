@@ -60,7 +60,7 @@ rows! {
             let of = |cause: &str, packets: u64| (Labels::one("cause", cause), packets.into());
             vec![of("full", row.dropped_full), of("delay", row.dropped_delay)]
         }),
-        Family::histogram("queue_waited", "Times for which packets waited that left the queue.", |row| {
+        Family::histogram("queue_waited", "Waiting time of packets that left the queue.", |row| {
             let classes = row.waits.iter().map(|class| (class.longest_nanos, class.packets)).collect();
             Distribution { nanos: row.waited_nanos, classes }
         }),

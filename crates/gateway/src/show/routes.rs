@@ -41,7 +41,7 @@ rows! {
         /// The routes, by prefix; the first of them when there are very many.
         pub routes: Vec<RouteRow>,
     }
-    also &[Family::gauges(("routes", Plain), "Routes that packets follow.", |row| {
+    also &[Family::gauges(("routes", Plain), "Routes in use.", |row| {
         let of = |family: &str, routes: u64| (Labels::one("family", family), routes.into());
         vec![of("ipv4", row.ipv4), of("ipv6", row.ipv6)]
     })];
@@ -139,18 +139,16 @@ impl Routes {
         }
         if self.held > 0 {
             let count = grouped(self.held);
-            text.push_str(&format!(
-                "{} {count} of a routing daemon that has ended are held\n",
-                look.bad("✗")
-            ));
+            text.push_str(&format!("{} {count} of a stopped routing daemon are kept\n", look.bad("✗")));
         }
         if self.settled == Some(false) {
-            text.push_str(&format!("{} the kernel has not told everything yet\n", look.bad("✗")));
+            text.push_str(&format!("{} the kernel's tables are not completely read yet\n", look.bad("✗")));
         }
         if self.rules_left_out > 0 {
             let count = self.rules_left_out;
             text.push_str(&format!(
-                "{} {count} rules of the kernel are for some packets alone, and are not followed: `ip rule`\n",
+                "{} {count} rules of the kernel (`ip rule`) apply only to some packets and are not \
+                 followed\n",
                 look.bad("✗")
             ));
         }

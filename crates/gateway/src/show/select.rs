@@ -115,7 +115,7 @@ impl View {
                 keep(rows, |row: &QueueRow| row.port == name, ("queue of port", name), |row| &row.port)
             }
             Self::Path(_) | Self::Counters(_) | Self::Steering(_) | Self::Buffers(_) | Self::Config(_) => {
-                Err(format!("this view is of the gateway as a whole: leave `{name}` out"))
+                Err(format!("this view covers the whole gateway: omit `{name}`"))
             }
         }
     }
@@ -143,7 +143,7 @@ fn select_stations(bridges: &mut Vec<BridgeRow>, name: &str) -> Result<(), Strin
         bridge.members.retain(|member| holds(&member.name));
     }
     bridges.retain(|bridge| !bridge.entries.is_empty() || !bridge.members.is_empty());
-    found(bridges.is_empty(), ("station, port or bridge", name), known)
+    found(bridges.is_empty(), ("address, port or bridge", name), known)
 }
 
 /// Names of a bridge and its members, and its learned addresses.

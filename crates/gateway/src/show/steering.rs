@@ -127,7 +127,7 @@ fn workers(rows: &[SteeringRow], look: Look) -> String {
     for row in rows {
         table.add(row);
         if row.expired > 0 {
-            let text = format!("{} tickets were given up: a worker stood still", look.count(row.expired));
+            let text = format!("{} tickets expired because a worker stalled", look.count(row.expired));
             table.note(format!("{} {text}", look.odd("!")));
         }
     }
@@ -140,7 +140,7 @@ fn buckets(rows: &[BucketRow], look: Look) -> String {
     let mut table = Table::of::<BucketRow>(look);
     rows.iter().take(MOST).for_each(|row| table.add(*row));
     if rows.len() > MOST {
-        table.note(look.dim(&format!("and {} lighter ones; --json has all", rows.len() - MOST)));
+        table.note(look.dim(&format!("and {} smaller ones; --json lists all", rows.len() - MOST)));
     }
     table.draw()
 }

@@ -83,17 +83,17 @@ rows! {
         }),
         Family::gauge(
             "tunnel_up",
-            "1 unless something is known that keeps the tunnel from carrying.",
+            "1 unless a known problem prevents the tunnel from carrying packets.",
             |row| row.state().1.into(),
         ),
-        Family::counters(("tunnel_received", Packets), "Packets taken out of the tunnel.", |row| {
+        Family::counters(("tunnel_received", Packets), "Packets decapsulated from the tunnel.", |row| {
             row.carried("received")
         }),
-        Family::counters(("tunnel_received", Bytes), "Bytes of packets taken out of the tunnel.", |row| {
+        Family::counters(("tunnel_received", Bytes), "Bytes of packets decapsulated from the tunnel.", |row| {
             row.carried("received_bytes")
         }),
-        Family::counters(("tunnel_sent", Packets), "Packets put into the tunnel.", |row| row.carried("sent")),
-        Family::counters(("tunnel_sent", Bytes), "Bytes of packets put into the tunnel.", |row| {
+        Family::counters(("tunnel_sent", Packets), "Packets encapsulated into the tunnel.", |row| row.carried("sent")),
+        Family::counters(("tunnel_sent", Bytes), "Bytes of packets encapsulated into the tunnel.", |row| {
             row.carried("sent_bytes")
         }),
         Family::counters(("tunnel_events", Plain), "Other counters of the tunnel, by name.", |row| {
@@ -246,11 +246,17 @@ impl BfdRow {
             .map_or_else(|| "nothing heard".to_owned(), |heard| format!("heard {} ago", duration(heard)));
         let limit = self.detection_nanos.map(|limit| format!(" of {}", duration(limit))).unwrap_or_default();
         let Self { far, far_ttl, elsewhere, not_authentic, .. } = self;
-        let far = if *far > 0 { format!(", {far} from too far (TTL {far_ttl})") } else { String::new() };
-        let elsewhere =
-            if *elsewhere > 0 { format!(", {elsewhere} by another interface") } else { String::new() };
-        let forged =
-            if *not_authentic > 0 { format!(", {not_authentic} not authentic") } else { String::new() };
+        let far = if *far > 0 { format!(", {far} refused for their TTL ({far_ttl})") } else { String::new() };
+        let elsewhere = if *elsewhere > 0 {
+            format!(", {elsewhere} received on another interface")
+        } else {
+            String::new()
+        };
+        let forged = if *not_authentic > 0 {
+            format!(", {not_authentic} with failed authentication")
+        } else {
+            String::new()
+        };
         let end = format!("the other end is {}", self.remote_state);
         let why = if self.diagnostic == Diagnostic::NONE.to_string() { "" } else { &self.diagnostic };
         let why = self.trouble.as_deref().unwrap_or(why);
@@ -309,7 +315,7 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
         table.remark(&look.bad("✗"), &text);
     } else if row.state().0 == "nothing heard" {
         let text =
-            "nothing has come from the other end: does it run, with these addresses and this key or VNI?";
+            "no packet received from the other end: is it running, with these addresses and this key or VNI?";
         table.remark(&look.odd("!"), text);
     }
     if row.next_hop_mac.is_some() && row.next_hop != row.remote {
@@ -325,7 +331,7 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
     }
     if let Some(path_mtu) = row.path_mtu {
         let text =
-            format!("the path to {} carries {path_mtu} bytes, less than {} does", row.remote, row.port);
+            format!("the path MTU to {} is {path_mtu} bytes, less than that of {}", row.remote, row.port);
         table.remark(&look.odd("!"), &text);
     }
     const IN_COLUMNS: [&str; 6] =
@@ -389,7 +395,7 @@ mod tests {
         let mut row = row();
         row.counters.insert("mss_clamped".to_owned(), 17);
         let text = draw(&[row], Look::PLAIN);
-        assert!(text.contains("17  TCP connections whose segment size was lowered."), "{text}");
+        assert!(text.contains("17  TCP connections whose MSS was lowered."), "{text}");
         assert!(text.contains("10.0.0.2 does not answer"), "{text}");
     }
 }

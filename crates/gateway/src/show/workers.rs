@@ -122,7 +122,7 @@ pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
     for row in rows.iter().filter(|row| row.pool_exhausted > 0) {
         let times = look.count(row.pool_exhausted);
         let said = format!(
-            "worker {}: a frame was wanted and none was free, {times} times: raise `memory_mib`",
+            "worker {}: {times} times no frame was free when one was needed: raise `memory_mib`",
             row.number
         );
         text.push_str(&format!("{GAP}{} {said}\n", look.odd("!")));
@@ -140,7 +140,7 @@ fn lines() -> [(&'static str, Say); 20] {
         ("CPU", |row, _| row.pinned()),
         ("mode", |row, _| row.mode.clone()),
         ("on CPU", |row, _| row.share(row.cpu_nanos)),
-        ("waiting for it", |row, _| row.share(row.waited_nanos)),
+        ("waiting for CPU", |row, _| row.share(row.waited_nanos)),
         ("asleep", |row, _| row.share(Some(row.slept_nanos))),
         ("  for its share", |row, _| row.share(Some(row.share_nanos).filter(|&nanos| nanos > 0))),
         ("wake-ups/s", |row, _| mean(per_second(row.wakeups, row.elapsed_nanos))),

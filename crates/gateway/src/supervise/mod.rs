@@ -81,7 +81,8 @@ struct Watched {
 
 /// A thread that has ended before its work was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the thread {name} {}", if *.panicked { "has panicked" } else { "has ended without having finished: it was killed from outside" })]
+#[error("the thread {name} {}", if *.panicked { "has panicked" } else { "ended unexpectedly: it was killed \
+                                                                         from outside" })]
 pub struct LostThread {
     /// Name of the thread.
     pub name: String,
@@ -155,7 +156,7 @@ impl Threads {
 }
 
 fn late(name: &str) -> io::Error {
-    io::Error::other(format!("the thread {name} has not begun within {BEGIN:?}"))
+    io::Error::other(format!("the thread {name} did not start within {BEGIN:?}"))
 }
 
 impl Registry {
@@ -324,8 +325,8 @@ impl Watched {
 impl Registry {
     fn note(&self, thread: &Watched, lost: &LostThread) {
         let what = match thread.loss {
-            Loss::Ends => "the gateway ends",
-            Loss::Repaired => "everything else goes on",
+            Loss::Ends => "the gateway stops",
+            Loss::Repaired => "everything else continues",
         };
         tracing::error!("{lost}; {what}");
         if let Ok(mut losses) = self.losses.try_lock() {

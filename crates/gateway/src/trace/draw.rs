@@ -18,7 +18,7 @@ impl Trace {
             text.push_str(&step.draw(look));
         }
         for sent in &self.sent {
-            let kind = if sent.is_answer { "and sends by itself, by" } else { "leaves by" };
+            let kind = if sent.is_answer { "and sends its own packet on" } else { "leaves by" };
             text.push_str(&format!("{} {kind} {}\n", look.good("→"), look.bold(&sent.port)));
             text.push_str(&format!("  {}\n", sent.packet));
             text.push_str(&look.dim(&dump(&from_digits(&sent.frame).unwrap_or_default())));
@@ -32,10 +32,10 @@ impl Trace {
         }
         let end = match self.fate.as_str() {
             "taken" => "the gateway takes it",
-            "waits" => "it waits until the neighbour has said its link-layer address",
+            "waits" => "it waits for the neighbour's link-layer address",
             "held" => "it waits for the other fragments",
-            "carried" => "its port's program carries it as the kernel would",
-            "kernel" => "the kernel has it; Polder never sees it",
+            "carried" => "its port's eBPF program forwards it as the kernel would",
+            "kernel" => "the kernel receives it; Polder never sees it",
             _ => "",
         };
         if !end.is_empty() {

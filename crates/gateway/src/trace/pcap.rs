@@ -65,7 +65,7 @@ pub fn frames(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
             | [0xa1, 0xb2, 0x3c, 0x4d],
         ) => pcap(file),
         Some(_) => {
-            bad(0, "this is neither pcap nor pcapng: write one with `tcpdump -w` or `polder capture -w`")
+            bad(0, "the file is neither pcap nor pcapng: create one with `tcpdump -w` or `polder capture -w`")
         }
         None => bad(0, "the file is empty"),
     }
@@ -125,7 +125,7 @@ fn pcapng(file: &[u8]) -> Result<Vec<Captured<'_>>, BadFile> {
 fn link(at: usize, links: &[Linktype], interface: u32) -> Result<Linktype, BadFile> {
     match links.get(interface as usize) {
         Some(&link) => Ok(link),
-        None => bad(at, format!("a packet of interface {interface}, which there is not")),
+        None => bad(at, format!("a packet refers to interface {interface}, which the file does not define")),
     }
 }
 
@@ -151,8 +151,8 @@ type Parsed<'a> = Result<(&'a [u8], Block<'a>), Error<'a>>;
 
 fn broken<T>(at: usize, error: &Error<'_>) -> Result<T, BadFile> {
     match error {
-        nom::Err::Incomplete(_) => bad(at, "the file is cut off"),
-        nom::Err::Error(_) | nom::Err::Failure(_) => bad(at, "a block that cannot be"),
+        nom::Err::Incomplete(_) => bad(at, "the file is truncated"),
+        nom::Err::Error(_) | nom::Err::Failure(_) => bad(at, "a block with an impossible length"),
     }
 }
 

@@ -249,7 +249,7 @@ fn namespaces_that_come_and_go_and_processes_that_are_closed_are_no_failure() {
     let nobody = "cd $(dirname $FILE); chmod 777 .; cp $POLDER polder
         setpriv --reuid=65534 --regid=65534 --clear-groups ./polder check $FILE || true\n";
     let (_, text) = inside("closed", &bridge, &format!("{WIRES}{nobody}"));
-    assert!(text.contains("could not be looked at"), "{text}");
+    assert!(text.contains("could not be examined"), "{text}");
 }
 
 /// A host behind a gateway that runs, with radvd: prints its default router after the neighbour was probed.

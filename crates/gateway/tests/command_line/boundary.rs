@@ -137,7 +137,7 @@ fn without_descriptors_the_control_thread_waits_and_then_goes_on() {
     drop(waiting);
     let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0));
-    assert!(log.contains("cannot take another connection"), "{log}");
+    assert!(log.contains("cannot accept a connection"), "{log}");
 }
 
 /// A capture of port a into `file`, which ends by itself when it is refused.
@@ -164,8 +164,8 @@ fn a_capture_as_root_follows_no_link_and_writes_to_no_file_of_others() {
     let script = format!("echo theirs > {}", path("theirs").display());
     assert!(nobody(&script).status().expect("setpriv starts").success());
     for (name, why) in [
-        ("link", "is a symbolic link, which is not followed"),
-        ("second-name", "has more than one name"),
+        ("link", "is a symbolic link, and polder does not follow it"),
+        ("second-name", "has more than one hard link"),
         ("theirs", "belongs to another user"),
     ] {
         let mut child = capture(&gateway, &path(name), &["-c", "1"], &[]);

@@ -143,7 +143,7 @@ fn a_gateway_is_confined_unless_the_file_says_otherwise() {
     assert!(!checked.out.contains("sandbox"), "{}", checked.out);
     gateway.change("sandbox = \"off\"\n", "");
     let reload = gateway.ask(&["reload"]);
-    assert!(reload.code == Some(1) && reload.err.contains("cannot take back"), "{}", reload.err);
+    assert!(reload.code == Some(1) && reload.err.contains("cannot regain"), "{}", reload.err);
     let checked = run(&["check", &gateway.file().display().to_string()]);
     assert!(checked.out.contains("✓ sandbox") && checked.out.contains("seccomp"), "{}", checked.out);
     assert_eq!(gateway.terminate().0, Some(0));

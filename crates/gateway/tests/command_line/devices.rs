@@ -56,7 +56,7 @@ fn a_gateway_starts_without_an_interface_and_takes_it_when_it_comes() {
     let log = end(gateway);
     assert_eq!(log.matches("waits for its device").count(), 1, "{log}");
     assert_eq!(
-        log.matches("port lan: pdeth0, skb, TCX and a TAP (its senders may be on this machine)").count(),
+        log.matches("port lan: pdeth0, skb, TCX and a TAP (its senders may be on this host)").count(),
         2,
         "{log}"
     );

@@ -101,7 +101,7 @@ fn a_second_gateway_disturbs_nothing_and_a_killed_one_is_followed() {
     let gateway = Gateway::start("owner");
     let second = run(&["run", &gateway.file().display().to_string()]);
     assert_eq!(second.code, Some(1));
-    assert!(second.err.contains("another gateway has the control socket"), "{}", second.err);
+    assert!(second.err.contains("another gateway uses the control socket"), "{}", second.err);
     assert_eq!(gateway.ask(&["show", "ports"]).code, Some(0));
 
     gateway.signal(Signal::KILL);
@@ -176,7 +176,7 @@ fn the_service_manager_is_told() {
     gateway.signal(Signal::TERM);
     let stopping = std::iter::repeat_with(hear).find(|told| told != "WATCHDOG=1\n").expect("it is told");
     assert_eq!(stopping, "STOPPING=1\n");
-    assert_eq!(*statuses.borrow(), ["STATUS=2 ports carry, generation 1\n"]);
+    assert_eq!(*statuses.borrow(), ["STATUS=2 ports up, generation 1\n"]);
     assert_eq!(gateway.wait().0, Some(0));
 }
 
@@ -209,6 +209,6 @@ fn a_view_is_watched_until_the_gateway_is_back() {
     let mut said = String::new();
     watch.stderr.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
     watch.wait().expect("it ends");
-    assert_eq!(said.matches("waiting for it").count(), 1, "{said}");
+    assert_eq!(said.matches("waiting for the gateway").count(), 1, "{said}");
     gateway.terminate();
 }

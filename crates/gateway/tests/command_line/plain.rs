@@ -93,7 +93,7 @@ fn without_a_gateway_there_is_advice_and_code_1() {
     drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
     let outcome = run(&["reload", "--socket", &left.display().to_string()]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.err.contains("the one that made it is gone"), "{}", outcome.err);
+    assert!(outcome.err.contains("the process that created it has ended"), "{}", outcome.err);
 }
 
 #[test]

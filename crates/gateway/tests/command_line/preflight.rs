@@ -82,9 +82,9 @@ fn the_mode_that_is_chosen_is_told_with_its_reason_and_mends_what_was_warned_of(
         "{bridge} ip link add pdport type veth peer name pdpeer; ip link set pdport master pdeth0 up; "
     );
     for (name, link, why) in [
-        ("mode-veth", veth, "its senders may be on this machine"),
-        ("mode-above", above.as_str(), "its senders may be on this machine"),
-        ("mode-bridge", bridge, "it is an interface without a device of its own"),
+        ("mode-veth", veth, "its senders may be on this host"),
+        ("mode-above", above.as_str(), "its senders may be on this host"),
+        ("mode-bridge", bridge, "it is a virtual interface without a device of its own"),
     ] {
         let (mode, warned) = told(name, "", link);
         assert!(mode.starts_with("skb: TCX and a TAP") && mode.ends_with(why), "{mode}");
@@ -206,7 +206,7 @@ fn what_nobody_closed_needs_no_release() {
         return;
     }
     let (code, text) = inside("release", BRIDGE, "$POLDER release --all");
-    assert_eq!((code, text.as_str()), (Some(0), "no interface was left closed\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "no interface is kept closed\n"));
 }
 
 /// Neither a first process, nor one that took over from a killed one, leaves an offload off that it has switched off.

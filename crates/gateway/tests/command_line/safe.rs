@@ -43,10 +43,10 @@ fn lost_traffic_is_told_and_refused_without_yes() {
     let told = inside("silent-check", &file, &format!("{LINK}{ADDRESS}{login}$POLDER check $FILE"));
     let said = words(&told.stdout);
     for part in [
-        "! unreachable Polder takes pdeth0 whole",
-        "this machine's own 192.0.2.1/24 (pdeth0)",
+        "! unreachable Polder takes all packets of pdeth0",
+        "its own 192.0.2.1/24 (pdeth0)",
         "the default route by 192.0.2.254",
-        "logged in by (SSH from 192.0.2.7)",
+        "your login (SSH from 192.0.2.7)",
         "a TAP that is a member of br0",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -108,7 +108,7 @@ END"
     );
     let told = inside("silent-open", &text(Path::new("FOLDER/gw.sock"), ""), &script);
     let said = words(&[told.stdout, told.stderr].concat());
-    assert!(said.contains("TCP connections that are open: from 192.0.2.7:"), "{said}");
+    assert!(said.contains("open TCP connections: from 192.0.2.7:"), "{said}");
 }
 
 fn reload(gateway: &Gateway, arguments: &[&str]) -> Outcome {
@@ -128,7 +128,7 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     }
     let gateway = Gateway::start("confirm");
     let nothing = gateway.ask(&["confirm"]);
-    assert!(nothing.code == Some(1) && nothing.err.contains("nothing waits"), "{}", nothing.err);
+    assert!(nothing.code == Some(1) && nothing.err.contains("no change waits"), "{}", nothing.err);
 
     // Taken back: a key, and a port that comes with it.
     let third = format!("ageing_seconds = 77\n{}", MEMBERS.replace("\"b\"", "\"b\", \"c\""));
@@ -137,11 +137,11 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     let begin = Instant::now();
     let timed = reload(&gateway, &["--confirm", "2"]);
     assert_eq!(timed.code, Some(0), "{}", timed.err);
-    assert!(timed.out.contains("taken back in 2 s unless `polder confirm` comes"), "{}", timed.out);
+    assert!(timed.out.contains("reverted in 2 s unless `polder confirm` is run"), "{}", timed.out);
     assert_eq!(ageing(&gateway), 77);
     let refused = reload(&gateway, &[]);
     assert_eq!(refused.code, Some(1), "{}", refused.out);
-    assert!(refused.err.contains("waits to be confirmed"), "{}", refused.err);
+    assert!(refused.err.contains("waits another"), "{}", refused.err);
     until("it is taken back", || ageing(&gateway) == 300);
     assert!(begin.elapsed() >= Duration::from_millis(1900), "{:?}", begin.elapsed());
     let ports = gateway.json("ports")["ports"].as_array().expect("a list").len();
@@ -151,7 +151,7 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     let late = gateway.ask(&["confirm"]);
     assert_eq!(late.code, Some(1), "{}", late.out);
     assert!(
-        late.err.contains("too late: the change was taken back") && late.err.contains(" ago"),
+        late.err.contains("too late: the change was reverted") && late.err.contains(" ago"),
         "{}",
         late.err
     );
@@ -167,7 +167,8 @@ fn a_reload_is_taken_back_unless_it_is_confirmed() {
     let (code, log, _) = gateway.terminate();
     assert_eq!(code, Some(0));
     assert!(
-        log.contains("the configuration of before is back: ") && log.contains("ageing_seconds: 77 → 300"),
+        log.contains("the previous configuration is active again: ")
+            && log.contains("ageing_seconds: 77 → 300"),
         "{log}"
     );
 }
@@ -199,7 +200,7 @@ fn a_start_that_is_not_confirmed_ends_and_says_so() {
     let (out, err) = (words(&output.stdout), words(&output.stderr));
     let first = "code 1 pdeth0: was not closed late 1";
     assert!(out.starts_with(first), "{out}\n{err}");
-    assert!(err.contains("the gateway was not confirmed within 2 s, and has ended"), "{err}");
+    assert!(err.contains("the gateway was not confirmed within 2 s, and was stopped"), "{err}");
     assert!(
         err.contains("the last gateway ended") && err.contains("was not confirmed"),
         "a late question: {err}"

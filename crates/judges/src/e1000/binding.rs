@@ -30,7 +30,7 @@ pub(super) fn take(guest: &mut Guest, slots: &[String]) -> anyhow::Result<()> {
 pub(super) fn give_back(guest: &mut Guest, polder: &str, slots: &[String]) -> anyhow::Result<()> {
     for slot in slots {
         let said = guest.run(&format!("{polder} release {slot}"))?;
-        ensure!(said.contains("driver e1000 has it again"), "`polder release` says: {said}");
+        ensure!(said.contains("bound to driver e1000 again"), "`polder release` says: {said}");
     }
     Ok(())
 }

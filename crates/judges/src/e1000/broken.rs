@@ -50,7 +50,7 @@ const fn driver(name: &'static str, check: &'static str, fault: Fault) -> Mutant
     Mutant(name, check, Deed::Driver(fault))
 }
 
-const BACK: &str = "the driver e1000 has it again\n";
+const BACK: &str = "bound to driver e1000 again\n";
 /// Register of good frames received.
 const RX_GOOD: u32 = 0x4074;
 

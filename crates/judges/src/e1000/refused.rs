@@ -25,7 +25,7 @@ pub(super) const MACHINES: &[Machine] = &[
     Machine {
         name: "another device of the group is the kernel's",
         iommu: Iommu::Shared,
-        words: &["has other devices that drivers of the kernel have", "vfio-pci"],
+        words: &["contains devices that are bound to kernel drivers", "vfio-pci"],
     },
 ];
 

@@ -393,7 +393,7 @@ fn the_kernel_decides_where_rules_stand_and_can_forward() {
     nft(&net.gateway, RULES);
     let (code, said) = refused(&net, &ports);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("it does not forward"), "{said}");
+    assert!(said.contains("the kernel does not forward"), "{said}");
     net.gateway
         .inside(|| {
             std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();

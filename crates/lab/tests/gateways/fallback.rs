@@ -104,7 +104,7 @@ fn a_tap_that_somebody_removes_is_made_again_and_nothing_is_lost_unaccounted() {
             let arrivals = load.join().unwrap();
             assert!(arrivals.received > 1000, "{arrivals:?}");
         });
-        gateway.wait_until_said("the TAP of the interface was removed");
+        gateway.wait_until_said("the interface's TAP was removed");
         until("the port is opened again", || rows(&gateway)[0]["openings"] == openings);
         assert!(wait_for_ping(&net.left, RIGHT, soon()).unwrap(), "{}", gateway.said());
         assert_eq!(word(&rows(&gateway)[0]["mode"]), "skb, TCX and a TAP");

@@ -175,9 +175,9 @@ fn what_only_user_space_does_ends_the_fast_path_and_says_so() {
     net.exchange();
     let filter = "[[filter]]\nprotocol = \"udp\"\ndestination_port = 9\naction = \"drop\"";
     for (keys, more, why) in [
-        ("", filter, "filters look at its packets"),
+        ("", filter, "filters examine its packets"),
         ("queue = { kind = \"codel\" }", "", "it has a queue"),
-        ("mtu = 1400", "", "it has an MTU of its own"),
+        ("mtu = 1400", "", "its configured MTU differs from the interface's"),
     ] {
         net.polder.reload(&text(keys, more)).unwrap();
         assert_eq!(net.obstacle(), why);
@@ -316,7 +316,7 @@ fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
     });
     let mut capture = UnixStream::connect(net.polder.socket()).unwrap();
     capture.write_all(format!("{ask}\n").as_bytes()).unwrap();
-    net.polder.wait_until_said("the fast path of lan1 ends while a capture runs: the filter is too long");
+    net.polder.wait_until_said("the fast path of lan1 is disabled during a capture: the filter is too long");
     until("the fast path is gone", || net.obstacle() == "a capture runs on it");
     let [a, b, _] = &net.stations;
     assert!(stream(a, b, ADDRESSES[1], 1000.0, MOMENT).received > 200);

@@ -122,9 +122,7 @@ fn hooks_that_appear_and_go_are_told_and_stop_nothing() {
         "add table ip own\nadd chain ip own nat { type nat hook postrouting priority 100; }\n\
          add rule ip own nat oifname \"east\" masquerade\n",
     );
-    polder.wait_until_said(
-        "port east: a kernel hook has appeared and is bypassed: nftables chain `ip own nat`",
-    );
+    polder.wait_until_said("port east: a new kernel hook is bypassed: nftables chain `ip own nat`");
     let rows = bypassed(&polder, "east");
     assert_eq!((rows.len(), &rows[0]["appeared"]), (1, &true.into()), "{rows:?}");
     assert!(rows[0]["effect"].as_str().unwrap().starts_with("masquerade them by its rule"), "{rows:?}");
@@ -132,8 +130,7 @@ fn hooks_that_appear_and_go_are_told_and_stop_nothing() {
     // What stays is as it is after a reload, and a port that is new is refused.
     polder.reload(&PORTS.replace("\n[port.east]", "\nweight = 200\n[port.east]")).unwrap();
     nft(&net.gateway, "delete table ip own\n");
-    polder
-        .wait_until_said("port east: a kernel hook that was bypassed has gone: nftables chain `ip own nat`");
+    polder.wait_until_said("port east: kernel hook that was bypassed removed: nftables chain `ip own nat`");
     until("show ports forgets it", || bypassed(&polder, "east").is_empty());
     // Rules of routing give no notice here: they are read from time to time.
     net.gateway.ip(&["rule", "add", "from", "10.83.1.0/24", "lookup", "77"]).unwrap();

@@ -122,7 +122,7 @@ fn a_tap_that_is_down_is_said_to_be_so() {
     }
     let (topology, station, gateway) = station_and_gateway(1500);
     let mut polder = Gateway::start(&topology, &gateway, TAP);
-    polder.wait_until_said("host0 is switched off: `ip link set dev host0 up`");
+    polder.wait_until_said("host0 is down: `ip link set dev host0 up`");
     assert_eq!(state(&polder), "down");
     gateway.ip(&["link", "set", "host0", "up"]).unwrap();
     address(&gateway, "host0", HOST, 24);

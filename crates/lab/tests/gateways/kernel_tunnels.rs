@@ -170,7 +170,7 @@ fn check_names_the_kernels_tunnel_with_the_same_number() {
     assert!(!quiet.contains("kernel tunnel"), "{quiet}");
     vxlan(&net.near, 43, ("10.87.0.1", "10.87.0.2"), "10.87.43.1/24");
     let found = said(43);
-    assert!(found.contains("vx43 of the kernel's (vxlan) has VNI 43"), "{found}");
+    assert!(found.contains("the kernel's vx43 (vxlan) has the same ends, UDP port and VNI 43"), "{found}");
     let other = said(42);
     assert!(!other.contains("kernel tunnel"), "{other}");
 }

@@ -69,7 +69,7 @@ fn assert_chosen(polder: &Gateway) {
     let of_interface = |port: &&serde_json::Value| port["kind"] == "interface";
     for port in shown["ports"].as_array().unwrap().iter().filter(of_interface) {
         assert_eq!(port["mode"], "skb, TCX and a TAP", "{port:#}");
-        assert_eq!(port["mode_reason"], "its senders may be on this machine", "{port:#}");
+        assert_eq!(port["mode_reason"], "its senders may be on this host", "{port:#}");
     }
 }
 

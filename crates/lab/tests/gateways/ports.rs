@@ -306,8 +306,8 @@ fn interfaces_of_a_pattern_become_ports_and_those_of_others_do_not() {
     };
     until("both are said", || {
         let told = told();
-        told.contains("vc7 becomes no port: it has the address 10.95.0.99/32")
-            && told.contains("vc8 becomes no port: it belongs to kbr")
+        told.contains("vc7 is not made a port: it has the address 10.95.0.99/32")
+            && told.contains("vc8 is not made a port: it belongs to kbr")
     });
     assert!(!has_port(&net.polder, "c7") && !has_port(&net.polder, "c8"));
     goes_on_as_if_in_the_file(&net.polder, &first, (&text, &with));
@@ -340,7 +340,7 @@ fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with):
     // It is as good as in the file.
     assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
     let why = refused(&socket, &["del", "c5"]);
-    assert!(why.contains("port c5 follows from [port.\"c*\"]"), "{why}");
+    assert!(why.contains("port c5 was created by [port.\"c*\"]"), "{why}");
     running.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();
     assert_reaches(first, ADDRESSES[0]);
     // An upgrade takes it along, and a file without the pattern ends it.

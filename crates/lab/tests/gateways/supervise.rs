@@ -196,7 +196,7 @@ fn hooks_are_watched_by_another_thread_when_theirs_is_lost() {
     // The new one hears of a chain that appears.
     let chain = "add table netdev pd\nadd chain netdev pd c { type filter hook ingress device eth0 priority 0; policy drop; }\n";
     nft(&net.gateway, chain);
-    gateway.wait_until_said("a kernel hook has appeared");
+    gateway.wait_until_said("a new kernel hook");
     let shown = gateway.show("workers");
     assert!(shown["lost_threads"][0].as_str().unwrap_or_default().contains("kernel-hooks"), "{shown:#}");
     gateway.stop();

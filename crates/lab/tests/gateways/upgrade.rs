@@ -200,23 +200,26 @@ fn the_gateway_goes_on_when_a_program_is_broken_or_old() {
         return;
     }
     let mut bench = Bench::new();
-    bench.refuses(Path::new("/bin/false"), "cannot take over a gateway: it is no polder, or an older one");
+    bench.refuses(
+        Path::new("/bin/false"),
+        "cannot take over a gateway: it is not polder, or an older version",
+    );
     bench.refuses(Path::new("/nowhere/polder"), "cannot start /nowhere/polder");
     const HELP: &str = "case \"$2\" in --help) echo --take-over; exit;; esac";
     let ends = bench.script("ends", &format!("{HELP}\nexit 7"));
-    bench.refuses(&ends, "has ended without having taken over (exit status: 7)");
+    bench.refuses(&ends, "ended before it took over (exit status: 7)");
     let hangs = bench.script("hangs", &format!("{HELP}\nexec sleep 100"));
-    bench.refuses(&hangs, "did not come up within 3 s");
+    bench.refuses(&hangs, "did not start within 3 s");
     let sleeps = bench.script("sleeps", "exec sleep 100");
     let begun = clock::now();
     bench.refuses(&sleeps, "does not say which arguments it takes");
     assert!(clock::now() - begun < Duration::from_secs(8), "longer than --within");
     let talks = bench.script("talks", &format!("{HELP}\necho nonsense"));
-    bench.refuses(&talks, "says something that is no report: nonsense");
+    bench.refuses(&talks, "'s report is malformed: nonsense");
     // A file that is not what runs.
     let file = fs::read_to_string(bench.site.file()).unwrap();
     fs::write(bench.site.file(), file.replace("[bridge.lan]", "[bridge.lan]\nageing_seconds = 77")).unwrap();
-    bench.refuses(&polder(), "an upgrade changes the program alone");
+    bench.refuses(&polder(), "an upgrade replaces only the program");
     fs::write(bench.site.file(), file).unwrap();
     // All but the last step.
     let output = bench.upgrade(&["--dry-run"]);
@@ -290,7 +293,7 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("another upgrade is under way"), "{said}");
     drop(second);
-    until("the gateway notes the end", || bench.gateway.said().contains("not handed over"));
+    until("the gateway notes the end", || bench.gateway.said().contains("hand-over failed"));
     let (ends, state) = Successor::stop_workers(&socket);
     let stations = state["bridges"]["lan"].as_array().unwrap().len();
     assert!(stations >= 2, "{state}");
@@ -374,7 +377,7 @@ fn a_program_that_is_late_does_not_go_on() {
     let mut late = successor_by_relay(&bench.site, Duration::from_secs(4));
     let status = late.wait(Duration::from_secs(20)).unwrap();
     let said = late.said();
-    assert!(!status.success() && said.contains("takes back what it has given"), "{said}");
+    assert!(!status.success() && said.contains("cancelled the hand-over"), "{said}");
     assert!(!said.contains("pause_us"), "{said}");
     assert!(bench.gateway.said().contains("it took too long"), "{}", bench.gateway.said());
     bench.goes_on();
@@ -396,7 +399,7 @@ fn a_port_that_cannot_be_passed_is_opened_anew_and_named() {
     let said = site.ask(&["upgrade"]).unwrap();
     let next = Process::behind(&site.socket()).unwrap();
     for port in ["near", "far"] {
-        let line = said.lines().find(|line| line.starts_with(&format!("port {port} is opened anew: ")));
+        let line = said.lines().find(|line| line.starts_with(&format!("port {port} was reopened: ")));
         assert!(line.is_some_and(|line| line.contains("AF_XDP")), "{said}");
     }
     assert!(first.wait(Duration::from_secs(10)).unwrap().success(), "{}", first.said());

@@ -56,7 +56,7 @@ fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_ha
             assert!(!answers(&net, to), "{mode}: {to}: the kernel drops");
         }
         polder.wait_until_said(
-            "port west: left to the kernel, because nftables chain `inet own forw` at forward",
+            "port west: the kernel forwards its packets, because nftables chain `inet own forw` at forward",
         );
         let row = polder.port("west");
         let hooks = row["left_to_kernel"]["hooks"].to_string();
@@ -71,7 +71,7 @@ fn a_router_yields_to_a_hook_that_appears_and_takes_its_packets_again_when_it_ha
         }
         assert_eq!(polder.port("west")["received"].as_u64(), Some(before), "{mode}: Polder takes nothing");
         nft(&net.gateway, "delete table inet own\n");
-        polder.wait_until_said("port west: taken back from the kernel after");
+        polder.wait_until_said("port west: Polder forwards its packets again after");
         assert!(!is_left(&polder, "west"), "{mode}");
         until("Polder takes packets again", || {
             answers(&net, "10.83.2.2") && polder.port("west")["received"].as_u64() > Some(before)
@@ -93,9 +93,7 @@ fn ports_that_bypass_hooks_and_ports_with_filters_do_not_yield() {
         let mut polder = Gateway::start(&net.topology, &net.gateway, &text);
         reaches(&net.left, "10.83.2.2");
         nft(&net.gateway, DROP);
-        polder.wait_until_said(
-            "port west: a kernel hook has appeared and is bypassed: nftables chain `inet own forw`",
-        );
+        polder.wait_until_said("port west: a new kernel hook is bypassed: nftables chain `inet own forw`");
         assert!(answers(&net, "10.83.2.2") && !is_left(&polder, "west"), "{text}");
         polder.stop();
     }
@@ -136,7 +134,7 @@ fn a_port_stops_while_a_hook_is_there_where_the_file_says_so() {
         let ends = ["10.83.2.2", "fd83:2::2"];
         ends.iter().for_each(|to| reaches(&net.left, to));
         nft(&net.gateway, DROP);
-        polder.wait_until_said("port west: a kernel hook has appeared and stops the port");
+        polder.wait_until_said("port west: a new kernel hook stops the port");
         until("nothing passes", || ends.iter().all(|to| !answers(&net, to)));
         assert!(polder.drops("kernel-hook") > 0, "{mode}");
         nft(&net.gateway, "delete table inet own\n");

@@ -191,7 +191,7 @@ fn closed(machine: &mut Machine) {
     machine.guest.ask(&Request::Stop(machine.polder)).unwrap();
     assert!(machine.is_silent());
     let released = machine.says("polder release a0 b0").text;
-    assert_eq!(released.matches("open again").count(), 2, "{released}");
+    assert_eq!(released.matches(": released").count(), 2, "{released}");
     assert_eq!([machine.filters("a0"), machine.filters("b0")], [[0, 0], [0, 1]]);
     assert!(!machine.has_clsact("a0") && !machine.is_silent());
 }

@@ -18,11 +18,11 @@ pub const DIRECTORY: &str = "/dev/vfio";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VfioError {
     /// There is no device at the address.
-    #[error("there is no PCI device {0}; `lspci -D` lists those that there are")]
+    #[error("there is no PCI device {0}; `lspci -D` lists all devices")]
     Missing(Address),
     /// Another driver has the device, or none.
     #[error(
-        "{address} is bound to {}, and has to be vfio-pci's: {}",
+        "{address} is bound to {}, but has to be bound to vfio-pci: {}",
         driver.as_ref().map_or("no driver".to_owned(), |driver| format!("the driver {driver}")),
         commands(*address)
     )]
@@ -34,20 +34,20 @@ pub enum VfioError {
     },
     /// The device has no IOMMU group, so no IOMMU limits its memory access.
     #[error(
-        "{0} has no IOMMU group, so no IOMMU could keep it to its memory: switch the IOMMU (VT-d, AMD-Vi, SMMU) on in \
-         the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
+        "{0} has no IOMMU group, so no IOMMU restricts its memory access: switch the IOMMU (VT-d, AMD-Vi, \
+         SMMU) on in the firmware, and on the kernel's command line, with Intel's `intel_iommu=on`"
     )]
     NoIommu(Address),
     /// The device is in VFIO's no-IOMMU mode.
     #[error(
-        "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the machine; Polder does not use \
-         that: switch the IOMMU on in the firmware and on the kernel's command line"
+        "{0} is bound in VFIO's no-IOMMU mode, in which it could write to all memory of the host; Polder \
+         refuses that: switch the IOMMU on in the firmware and on the kernel's command line"
     )]
     WithoutIommu(Address),
     /// The kernel's drivers have other devices of the IOMMU group.
     #[error(
-        "IOMMU group {group} of {address} has other devices that drivers of the kernel have: {}; bind these to vfio-pci \
-         too, in the same way, or put the card into another slot",
+        "IOMMU group {group} of {address} contains devices that are bound to kernel drivers: {}; bind these \
+         to vfio-pci, too, or put the card into another slot",
         others.join(", ")
     )]
     Shared {
@@ -73,19 +73,20 @@ pub enum VfioError {
     #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
     Permission(PathBuf),
     /// A file of VFIO is missing.
-    #[error("{} is missing: `modprobe vfio-pci`; in a container pass it in, as with `--device`", .0.display())]
+    #[error("{} is missing: `modprobe vfio-pci`; pass it into a container, as with `--device`", .0.display())]
     NoVfio(PathBuf),
     /// The kernel's VFIO is of another version.
     #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
     OldVfio,
     /// The IOMMU does not remap interrupts, so they could be forged.
     #[error(
-        "the IOMMU does not remap interrupts, so the device could forge them, and the kernel refuses: switch interrupt \
-         remapping on in the firmware (x2APIC), and remove `intremap=off` from the kernel's command line"
+        "the IOMMU does not remap interrupts, so the kernel refuses VFIO, because the device could forge \
+         interrupts: switch interrupt remapping on in the firmware (x2APIC), and remove `intremap=off` from \
+         the kernel's command line"
     )]
     Remapping,
     /// VFIO shows no registers or no interrupt of the device.
-    #[error("{address} has no {what} that VFIO shows; see `lspci -vs {address}`")]
+    #[error("VFIO reports no {what} of {address}; see `lspci -vs {address}`")]
     Lacks {
         /// The device.
         address: Address,
@@ -114,8 +115,8 @@ pub(super) fn open_file(path: &Path, busy: &dyn Fn() -> VfioError) -> Result<Own
 /// Returns the commands that bind a device to vfio-pci.
 fn commands(address: Address) -> String {
     format!(
-        "`modprobe vfio-pci && driverctl set-override {address} {DRIVER}`, or without driverctl, until the next boot: \
-         `modprobe vfio-pci; cd {BUS}/devices/{address}; echo {DRIVER} > driver_override; \
-         echo {address} > driver/unbind; echo {address} > {BUS}/drivers_probe`; its interface goes"
+        "`modprobe vfio-pci && driverctl set-override {address} {DRIVER}`, or without driverctl, until the \
+         next boot: `modprobe vfio-pci; cd {BUS}/devices/{address}; echo {DRIVER} > driver_override; echo \
+         {address} > driver/unbind; echo {address} > {BUS}/drivers_probe`; its interface disappears"
     )
 }

@@ -88,11 +88,11 @@ pub fn open(address: Address) -> Result<Device, VfioError> {
     };
     let container =
         open_file(&Path::new(DIRECTORY).join("vfio"), &|| VfioError::Permission("/dev/vfio/vfio".into()))?;
-    if !sys::is_known(&container).map_err(cannot("tell its version"))? {
+    if !sys::is_known(&container).map_err(cannot("report its version"))? {
         return Err(VfioError::OldVfio);
     }
     let group_file = slot::open_group(address, group)?;
-    let flags = sys::group_flags(&group_file).map_err(cannot("tell the state of a group"))?;
+    let flags = sys::group_flags(&group_file).map_err(cannot("report the state of a group"))?;
     if flags & sys::VFIO_GROUP_FLAGS_VIABLE == 0 {
         return Err(VfioError::Shared { address, group, others: slot.others() });
     }
@@ -116,7 +116,7 @@ impl Vfio {
     fn new(address: Address, container: OwnedFd, group: OwnedFd) -> Result<Self, VfioError> {
         let name = CString::new(address.to_string()).map_err(|_| VfioError::Missing(address))?;
         let device = sys::open_device(&group, &name).map_err(cannot("open the device"))?;
-        let flags = sys::device_flags(&device).map_err(cannot("tell what the device is"))?;
+        let flags = sys::device_flags(&device).map_err(cannot("report the type of the device"))?;
         if flags & sys::VFIO_DEVICE_FLAGS_RESET != 0 {
             sys::reset(&device).map_err(cannot("reset the device"))?;
         }
@@ -127,7 +127,7 @@ impl Vfio {
         }
         let window = sys::Window::new(&device, offset, length).map_err(cannot("map registers"))?;
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let event = event.map_err(cannot("make an event"))?;
+        let event = event.map_err(cannot("create an event descriptor"))?;
         let has = |index| sys::has_interrupt(&device, index).map_err(cannot("find interrupts"));
         let (index, is_line) = if has(sys::INTX)? {
             (sys::INTX, true)
@@ -150,7 +150,7 @@ impl Vfio {
             old_aborts: 0,
             reached,
         };
-        vfio.let_transfer().map_err(cannot("let the device transfer"))?;
+        vfio.let_transfer().map_err(cannot("enable DMA"))?;
         sys::set_interrupt(&vfio.device, index, vfio.event.as_fd()).map_err(cannot("set an interrupt"))?;
         Ok(vfio)
     }

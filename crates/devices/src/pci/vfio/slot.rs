@@ -154,7 +154,7 @@ fn write(path: &Path, text: &str) -> Result<(), VfioError> {
             return VfioError::Permission(path.to_owned());
         }
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        VfioError::Request { what: "give the device back", errno }
+        VfioError::Request { what: "release the device", errno }
     })
 }
 

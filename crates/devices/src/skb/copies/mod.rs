@@ -61,7 +61,7 @@ pub struct Copy<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The filter has too many instructions.
-    #[error("the filter is too long for a program of the kernel")]
+    #[error("the filter is too long for an eBPF program")]
     Filter,
     /// The verifier refused the program.
     #[error("the kernel refuses the filter ({errno}). {log}")]
@@ -72,7 +72,7 @@ pub enum CopyError {
         log: String,
     },
     /// A system call failed.
-    #[error("cannot {step}: {errno}; it takes Linux 6.6 with CONFIG_NET_XGRESS and CAP_BPF")]
+    #[error("cannot {step}: {errno}; needs Linux 6.6 with CONFIG_NET_XGRESS, and CAP_BPF")]
     Step {
         /// The step that failed.
         step: &'static str,

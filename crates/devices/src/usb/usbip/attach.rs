@@ -47,11 +47,12 @@ pub enum ClientError {
     Protocol(ServerAddress),
     /// The server does not export the device.
     #[error(
-        "the USB/IP server {0} has no device {1}, or another client has it: `usbip list -r` and `usbip bind -b {1}` there"
+        "the USB/IP server {0} has no device {1}, or another client uses it: `usbip list -r` and `usbip \
+         bind -b {1}` there"
     )]
     NoDevice(ServerAddress, String),
     /// The name is invalid for a device.
-    #[error("`{0}` is no bus id: it has 1 to 31 bytes, as `1-1.4`")]
+    #[error("`{0}` is not a bus id: use 1 to 31 bytes, as `1-1.4`")]
     Name(String),
     /// The bus of the device is too slow.
     #[error("the device {0} is on a USB 1 bus; it needs USB 2 or 3")]
@@ -138,7 +139,7 @@ impl<'a> Conversation<'a> {
     fn go_on(&self) -> io::Result<()> {
         // Relaxed: a cancellation may be seen late.
         if self.cancelled.load(Ordering::Relaxed) {
-            return Err(io::Error::other("given up, because the program ends"));
+            return Err(io::Error::other("cancelled, because the program ends"));
         }
         if monotonic() > self.deadline { Err(ErrorKind::TimedOut.into()) } else { Ok(()) }
     }

@@ -144,7 +144,7 @@ impl<M: Model> Server<M> {
 
     fn new(listener: Listener, name: String, bench: Arc<Mutex<Bench<M>>>) -> Result<Self, ServerError> {
         let stop = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(failed("make an event"))?;
+            .map_err(failed("create an event descriptor"))?;
         Ok(Self { listener, bench, name, stop: Arc::new(stop) })
     }
 

@@ -113,7 +113,11 @@ fn a_queue_without_a_sending_side_receives() {
     let (region, mut pool) = memory();
     let mut port = open(&options("pdxm0", Mode::Native), &region).expect("root opens a veth");
     assert_eq!(port.queues.len(), 2);
-    assert!(port.port.report.to_string().contains("2 to receive, but 1 to send"), "{}", port.port.report);
+    assert!(
+        port.port.report.to_string().contains("2 receive queues, but 1 transmit queues"),
+        "{}",
+        port.port.report
+    );
     start(&mut port, &mut pool);
     let mut batch = Batch::new();
     batch.push(Packet::copy_from(&frame(1, 60), &mut pool).expect("free frames")).expect("room");
@@ -136,7 +140,7 @@ fn refusals_say_what_to_do() {
     let refused = |options: &Options| open(options, &region).expect_err("refused").to_string();
     assert!(refused(&options("pdxnone", Mode::Auto)).contains("`ip link` lists"));
     assert!(refused(&options("lo", Mode::Auto)).contains("no Ethernet address"));
-    assert!(refused(&options("pdxn0", Mode::ZeroCopy)).contains("the driver does not offer it"));
+    assert!(refused(&options("pdxn0", Mode::ZeroCopy)).contains("the driver does not support it"));
     let odd = Options { receive_ring: 100, ..options("pdxn0", Mode::Auto) };
     assert!(refused(&odd).contains("power of two"));
     let large = Region::new(RegionOptions { slots: 64, slot_bytes: 8192 }).expect("memory for a test");

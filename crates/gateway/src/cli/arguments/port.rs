@@ -13,18 +13,18 @@ pub(in crate::cli) struct ModemCommand {
 pub(in crate::cli) enum ModemAction {
     /// Shows SIM, network, signal, sessions and addresses.
     Status(ModemPort),
-    /// Connects the sessions of the configuration, and waits for them.
+    /// Connects the configured sessions, and waits until they are connected.
     Connect(ModemPort),
-    /// Disconnects the sessions, and waits for their end.
+    /// Disconnects the sessions, and waits until they have ended.
     Disconnect(ModemPort),
 }
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ModemPort {
-    /// The port.
+    /// Name of the modem's port.
     #[arg(value_name = "PORT")]
     pub(in crate::cli) port: String,
-    /// Print JSON.
+    /// Print the state as JSON.
     #[arg(long)]
     pub(in crate::cli) json: bool,
     #[command(flatten)]
@@ -43,16 +43,16 @@ pub(in crate::cli) enum PortAction {
     Add {
         #[command(flatten)]
         keys: PortKeys,
-        /// Write it to conf.d/NAME.toml, too, so that it is there after a restart.
+        /// Also write the port to conf.d/NAME.toml, so that it exists after a restart.
         #[arg(long)]
         persist: bool,
     },
-    /// Changes keys of a port that was added so; of one with --persist in its file, too.
+    /// Changes keys of a port that `polder port add` has added, and its file if it has one.
     Set {
         #[command(flatten)]
         keys: PortKeys,
     },
-    /// Takes away a port that was added so; of one with --persist its file, too.
+    /// Removes a port that `polder port add` has added, and its file if it has one.
     Del {
         #[command(flatten)]
         which: PortName,
@@ -63,7 +63,7 @@ pub(in crate::cli) enum PortAction {
 pub(in crate::cli) struct PortName {
     /// Name of the port.
     pub(in crate::cli) name: String,
-    /// Only say what would change.
+    /// Only print what would change.
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
     /// Apply it even if this host loses its own addresses, its default route or your login.
@@ -77,10 +77,10 @@ pub(in crate::cli) struct PortName {
 pub(in crate::cli) struct PortKeys {
     #[command(flatten)]
     pub(in crate::cli) which: PortName,
-    /// Interface that becomes the port.
+    /// Interface that the port uses.
     #[arg(long)]
     pub(in crate::cli) interface: Option<String>,
-    /// Bridge of which it becomes a member.
+    /// Bridge that the port joins.
     #[arg(long)]
     pub(in crate::cli) bridge: Option<String>,
     /// VLAN of an access port.
@@ -89,16 +89,16 @@ pub(in crate::cli) struct PortKeys {
     /// VLANs of a trunk.
     #[arg(long, value_name = "VLAN,…", requires = "bridge", value_delimiter = ',')]
     pub(in crate::cli) trunk: Vec<u16>,
-    /// VLAN of a trunk that has no tag.
+    /// VLAN of the trunk whose frames are untagged.
     #[arg(long, value_name = "VLAN", requires = "trunk")]
     pub(in crate::cli) native: Option<u16>,
-    /// Keep it apart from other isolated members, or no more.
+    /// True to forward nothing between this port and other isolated members.
     #[arg(long, value_name = "BOOLEAN", requires = "bridge", num_args = 0..=1, default_missing_value = "true")]
     pub(in crate::cli) isolated: Option<bool>,
-    /// Way of attaching the interface.
+    /// Mode in which the interface is attached, as `auto`, `skb` or `native`.
     #[arg(long)]
     pub(in crate::cli) mode: Option<String>,
-    /// Another key of the port, as in a file; may be given several times.
+    /// Another key of the port, as in the configuration file; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(in crate::cli) key: Vec<String>,
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// Gateway to ask; the one that runs if none is named.
 #[derive(Clone, Debug, Default, Args)]
 pub(in crate::cli) struct Which {
-    /// The gateway's name; needed when several run.
+    /// Name of the gateway; required if several run.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
     pub(super) gateway: Option<String>,
-    /// The gateway's control socket, when it is at another place than usual.
+    /// Path of the gateway's control socket, if it is not the default one.
     #[arg(long, short, value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
 }

@@ -17,12 +17,12 @@ use std::process::{Command, Stdio};
 pub(super) enum ExpressionError {
     /// The library cannot be loaded.
     #[error(
-        "expressions are compiled by libpcap, which cannot be loaded ({0}): install it (Debian: `apt install \
-         libpcap0.8`; Fedora: `dnf install libpcap`), or leave the expression out to capture everything"
+        "cannot load libpcap, which compiles expressions ({0}): install it (Debian: `apt install \
+         libpcap0.8`; Fedora: `dnf install libpcap`), or omit the expression to capture all packets"
     )]
     NoLibrary(String),
     /// The expression is invalid.
-    #[error("`{expression}`: {why}; `man pcap-filter` has the syntax")]
+    #[error("`{expression}`: {why}; `man pcap-filter` describes the syntax")]
     Bad {
         /// The expression.
         expression: String,
@@ -57,7 +57,9 @@ pub(super) fn compile_apart(expression: &str, longest: u32) -> Result<Vec<Instru
         return Err(ExpressionError::NoLibrary(why.to_owned()));
     }
     let program = text.strip_prefix(DONE).and_then(from_digits);
-    program.ok_or_else(|| ExpressionError::Apart("it has ended without a program".to_owned()))
+    program.ok_or_else(|| {
+        ExpressionError::Apart("the compiler of expressions ended without a result".to_owned())
+    })
 }
 
 fn ask_apart(expression: &str, longest: u32) -> io::Result<String> {

@@ -74,11 +74,12 @@ impl Library {
 
     /// Compiles an expression for Ethernet. Returns the library's message on failure.
     pub(super) fn compile(&self, expression: &str, longest: c_int) -> Result<Vec<Instruction>, String> {
-        let expression = CString::new(expression).map_err(|_| "a zero byte in the expression".to_owned())?;
+        let expression =
+            CString::new(expression).map_err(|_| "the expression contains a zero byte".to_owned())?;
         // SAFETY: all numbers are allowed; the handle is closed below.
         let handle = unsafe { (self.open_dead)(ETHERNET, longest) };
         if handle.is_null() {
-            return Err("libpcap has no memory".to_owned());
+            return Err("libpcap is out of memory".to_owned());
         }
         let mut program = RawProgram { length: 0, instructions: std::ptr::null_mut() };
         // SAFETY: the handle is this library's and open, the program is writable, the string ends with zero.
@@ -121,7 +122,7 @@ fn last_error() -> String {
     // SAFETY: no argument; the string is copied before this thread calls the loader again.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "no reason is given".to_owned();
+        return "libpcap gives no reason".to_owned();
     }
     // SAFETY: not null, and it ends with zero.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

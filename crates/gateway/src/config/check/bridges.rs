@@ -46,24 +46,24 @@ fn members<'a>(
         let (name, span) = (draft.text(*id), bridge.element("members", index));
         let (message, of, remedy) = match kind {
             NameKind::Port(Some(Role::Underlay)) => (
-                format!("`{name}` is an underlay and cannot be a member of a bridge"),
+                format!("`{name}` is an underlay port and cannot be a member of a bridge"),
                 "the port",
-                "make the tunnel over it a member, or give the port `role = \"bridge\"`",
+                "make the tunnel over this port a member, or give the port `role = \"bridge\"`",
             ),
             NameKind::Port(Some(Role::Router)) => (
                 format!("`{name}` belongs to the router and cannot be a member of a bridge"),
                 "the port",
-                "take it off the list, or give the port `role = \"bridge\"`",
+                "remove it from the list, or give the port `role = \"bridge\"`",
             ),
             NameKind::Tunnel(_) if kind.is_tunnel_of(false) => (
                 format!("`{name}` carries packets without Ethernet and cannot be a member of a bridge"),
                 "the tunnel",
-                "take it off the list, or make it `kind = \"gretap\"` at both gateways",
+                "remove it from the list, or make it `kind = \"gretap\"` at both gateways",
             ),
             NameKind::Port(_) | NameKind::Tunnel(_) => {
                 if let Some((other, earlier)) = taken.insert(name, (&bridge.value.name, span.clone())) {
                     let message = twice(name, other, &bridge.value.name);
-                    let remedy = "a port is a member of one bridge, once";
+                    let remedy = "name a port once, in one bridge";
                     findings
                         .note(Diagnostic::error(span, message).related(earlier, "first here").remedy(remedy));
                 }
@@ -77,7 +77,7 @@ fn members<'a>(
         _ => None,
     };
     if one.is_some_and(|name| !is_pattern(name)) {
-        let message = format!("`{}` has one member and nobody to forward to", bridge.value.name);
+        let message = format!("`{}` has one member and no other to forward to", bridge.value.name);
         findings.note(Diagnostic::warning(list.clone(), message).remedy("name a second port or tunnel"));
     }
 }
@@ -139,7 +139,7 @@ fn vlan_awareness(names: &ByName<'_>, findings: &Findings) -> Option<bool> {
             let remedy = format!(
                 "add `[bridge.{title}.port.{member}]` with `vlan = {{ access = … }}` or `vlan = {{ trunk = […] }}`"
             );
-            let related = format!("`{}` says it, so all members have to", example.0.value);
+            let related = format!("`{}` has a `vlan`, so all members need one", example.0.value);
             findings.note(
                 Diagnostic::error(bridge.bridge.element("members", index), message)
                     .related(example.1.clone(), related)
@@ -162,12 +162,12 @@ fn static_entries(names: &ByName<'_>, draft: &FileDraft, aware: Option<bool>, fi
             (Some(true), None) if !entry.has("vlan") => findings.note(
                 Diagnostic::error(
                     entry.span.clone(),
-                    "the entry has no `vlan`, and its bridge keeps VLANs apart",
+                    "the entry has no `vlan`, but its bridge separates VLANs",
                 )
                 .remedy("add `vlan = …`"),
             ),
             (Some(false), Some(vlan)) => findings.note(
-                Diagnostic::error(vlan.clone(), "the entry has a `vlan`, and its bridge knows no VLANs")
+                Diagnostic::error(vlan.clone(), "the entry has a `vlan`, but its bridge has no VLANs")
                     .remedy("remove it, or give the members of the bridge a `vlan`"),
             ),
             (Some(true), Some(vlan)) => {
@@ -182,13 +182,13 @@ fn static_entries(names: &ByName<'_>, draft: &FileDraft, aware: Option<bool>, fi
             findings.note(
                 Diagnostic::error(span.clone(), format!("{mac} is bound twice"))
                     .related(earlier, "first here")
-                    .remedy("an address is bound to one member"),
+                    .remedy("bind an address to one member"),
             );
         }
     }
     let (limit, count) = (bridge.bridge.value.max_entries, bridge.static_entries.len());
     if let Some(span) = bridge.bridge.at("max_entries").filter(|_| count > limit as usize) {
-        let message = format!("{count} static entries do not fit");
+        let message = format!("{count} static entries exceed the table");
         findings.note(Diagnostic::error(span.clone(), message).remedy("raise `max_entries`"));
     }
 }
@@ -204,13 +204,13 @@ fn remote(entry: &Draft<StaticEntry>, draft: &FileDraft, findings: &Findings) {
     };
     let Some(span) = entry.at("remote") else {
         if tunnel.is_some_and(|tunnel| tunnel.has("remotes")) && !entry.has("remote") {
-            let remedy = "add `remote = \"…\"`, the one that the station is behind";
+            let remedy = "add `remote = \"…\"`, the remote that leads to the station";
             error(port, format!("`{name}` has a list of remotes"), remedy);
         }
         return;
     };
     if matches!(kind, NameKind::Port(_)) {
-        return error(span, format!("`{name}` is no tunnel and has no remote"), "remove `remote`");
+        return error(span, format!("`{name}` is not a tunnel and has no remote"), "remove `remote`");
     }
     // A list that could not be read may contain it.
     if !remotes.is_empty() && remotes.iter().all(|(known, _)| Some(*known) != entry.value.remote) {
@@ -239,8 +239,8 @@ fn vlan_carried(names: &ByName<'_>, port: &str, (vlan, span): (u16, &Span), find
     if !carried {
         findings.note(
             Diagnostic::error(span.clone(), format!("`{port}` does not carry VLAN {vlan}"))
-                .related(place.clone(), "what it carries")
-                .remedy("bind the address to a member that carries its VLAN, or let this one carry it"),
+                .related(place.clone(), "VLANs of the member")
+                .remedy("bind the address to a member that carries its VLAN, or add the VLAN to this one"),
         );
     }
 }

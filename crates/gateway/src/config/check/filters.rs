@@ -33,9 +33,9 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Filter> {
         contradictions(rule, findings);
         let end = &mut ends[usize::from(filter.direction == Direction::Out)];
         if let Some(earlier) = end.clone() {
-            let finding = Diagnostic::warning(rule.span.clone(), "no packet gets as far as this filter");
-            let finding = finding.related(earlier, "this one fits every packet");
-            findings.note(finding.remedy("the first filter that fits decides: put the general one last"));
+            let finding = Diagnostic::warning(rule.span.clone(), "no packet reaches this filter");
+            let finding = finding.related(earlier, "this filter matches every packet");
+            findings.note(finding.remedy("the first filter that matches decides: put the general one last"));
         } else if filter.fits_all() && rule.at("port").is_none() {
             *end = Some(rule.span.clone());
         }
@@ -49,12 +49,12 @@ fn size(draft: &FileDraft, filters: &[Filter], findings: &Findings) {
     let boxes = filters.iter().map(|filter| filter.rule().boxes()).fold(0, usize::saturating_add);
     let largest = filters.iter().zip(&draft.filters).max_by_key(|(filter, _)| filter.rule().boxes());
     if let Some((_, draft)) = largest.filter(|_| boxes > MOST_BOXES) {
-        let message = format!("the filters have {boxes} combinations, of which {MOST_BOXES} fit");
-        let finding = Diagnostic::error(draft.span.clone(), message).label("this one has the most");
-        findings.note(
-            finding
-                .remedy("lists of one filter multiply: name networks and ranges instead of their elements"),
-        );
+        let message = format!("the filters have {boxes} combinations; at most {MOST_BOXES} are possible");
+        let finding = Diagnostic::error(draft.span.clone(), message).label("this filter has the most");
+        findings.note(finding.remedy(
+            "lists within one filter multiply: write networks and ranges in place of single \
+                         elements",
+        ));
     }
 }
 
@@ -63,10 +63,10 @@ fn ports(rule: &Draft<Filter>, draft: &FileDraft, findings: &Findings) -> Vec<Po
     for (index, &id) in ports.iter().enumerate() {
         if let Some((NameKind::Port(Some(Role::Underlay)), place)) = draft.name(id) {
             let name = draft.text(id);
-            let message = format!("`{name}` is an underlay, and carries packets of tunnels alone");
+            let message = format!("`{name}` is an underlay port and carries only tunnel packets");
             let finding = Diagnostic::error(rule.element("port", index), message);
             let finding = finding.related(place.clone(), "the port");
-            findings.note(finding.remedy("name the tunnel; the host's own filters see the rest"));
+            findings.note(finding.remedy("name the tunnel; the kernel's filters see all other packets"));
         }
     }
     ports = ports.into_iter().flat_map(|id| draft.remote_ids(id)).collect();
@@ -84,14 +84,14 @@ fn contradictions(rule: &Draft<Filter>, findings: &Findings) {
     if let Some(span) =
         rule.at("action").filter(|_| (*direction, *action) == (Direction::Out, Action::Reject))
     {
-        let remedy = "drop it, or reject it where it comes in: `direction = \"in\"`";
-        error(span, "what is to leave cannot be rejected", remedy);
+        let remedy = "use `action = \"drop\"`, or reject on input: `direction = \"in\"`";
+        error(span, "`reject` is not possible on output", remedy);
     }
     if let (Some(_), Some(span)) = (rule.at("source"), rule.at("destination")) {
         let has_v4 = |list: &[Network]| list.iter().any(|network| network.0.is_ipv4());
         let has_v6 = |list: &[Network]| list.iter().any(|network| network.0.is_ipv6());
         if !(has_v4(sources) && has_v4(destinations) || has_v6(sources) && has_v6(destinations)) {
-            let message = "source and destination are of two families, which no packet has";
+            let message = "source and destination have different address families, so no packet matches";
             error(span, message, "write a filter for each family");
         }
     }
@@ -100,18 +100,18 @@ fn contradictions(rule: &Draft<Filter>, findings: &Findings) {
     if let Some(span) = ports.filter(|_| protocol.is_some())
         && !protocols.iter().any(|protocol| WITH_PORTS.contains(protocol))
     {
-        let remedy = "name \"tcp\", \"udp\" or \"sctp\", or leave the ports out";
+        let remedy = "name \"tcp\", \"udp\" or \"sctp\", or remove the ports";
         error(span, "this protocol has no ports", remedy);
     }
     let flags = rule.at("tcp_flags");
     if let Some(span) = flags.filter(|_| protocol.is_some() && !protocols.contains(&TCP)) {
-        error(span, "only TCP has these flags", "write `protocol = \"tcp\"`, or leave it out");
+        error(span, "only TCP has these flags", "write `protocol = \"tcp\"`, or remove it");
     }
     let of_ip = ["source_port", "destination_port", "source", "destination", "protocol", "tcp_flags"];
     if let Some(span) = rule.at("ether_type").filter(|_| of_ip.iter().any(|key| rule.at(key).is_some()))
         && !rule.value.ether_types.iter().any(|kind| IP.contains(kind))
     {
-        let remedy = "leave `ether_type` out, or what it asks of an IP packet";
-        error(span, "what is not IP has no addresses, protocol or ports of IP", remedy);
+        let remedy = "remove `ether_type`, or the conditions on IP packets";
+        error(span, "only IP packets have addresses, a protocol and ports", remedy);
     }
 }

@@ -134,7 +134,7 @@ fn unfiltered((draft, ports): (&FileDraft, &[Port]), filters: &[Filter], finding
         let decide = draft.ports.iter().find(|of| of.value.name == port.name).and_then(|of| of.at("decide"));
         let unfit = filters.iter().filter(|filter| filter.meets(port.id)).find_map(Filter::unfit);
         if let Some((decide, reason)) = decide.zip(unfit) {
-            let message = format!("the kernel decides about the packets of `{}`, and {reason}", port.name);
+            let message = format!("the kernel decides about packets of `{}`, so {reason}", port.name);
             let remedy = "write the rule for the kernel's firewall, or name other ports in the filter";
             findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
         }
@@ -150,7 +150,10 @@ fn add_kernel_port(draft: &FileDraft, configuration: &mut Configuration, finding
     let ports = draft.ports.iter().map(|port| (&port.value.name, &port.name));
     let names = ports.chain(draft.tunnels.iter().map(|tunnel| (&tunnel.value.name, &tunnel.name)));
     for (_, span) in names.filter(|(name, _)| *name == KERNEL_PORT) {
-        let message = format!("`{KERNEL_PORT}` is the port by which a router returns packets to the kernel");
+        let message = format!(
+            "`{KERNEL_PORT}` is the name of the internal port that returns packets to the \
+                               kernel"
+        );
         findings.note(Diagnostic::error(span.clone(), message).remedy("choose another name"));
     }
     let id = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
@@ -163,20 +166,27 @@ fn names(draft: &FileDraft, findings: &Findings) -> Option<()> {
     for tunnel in &draft.tunnels {
         let name = &tunnel.value.name;
         let Some(port) = ports.get(name) else { continue };
-        let finding = Diagnostic::error(tunnel.name.clone(), format!("`{name}` names a port and a tunnel"));
+        let finding = Diagnostic::error(
+            tunnel.name.clone(),
+            format!(
+                "`{name}` names both a port and a \
+                                                                      tunnel"
+            ),
+        );
         findings.note(
             finding
                 .label("the tunnel")
                 .related(port.name.clone(), "the port")
-                .remedy("give one of them another name: a tunnel is a port of its bridge"),
+                .remedy("give one of them another name: ports and tunnels share one name space"),
         );
     }
     let of_tunnel = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().max(1);
     let count = draft.ports.len() + draft.tunnels.iter().map(of_tunnel).sum::<usize>();
     if count > MAX_PORTS {
-        let message = format!("{count} ports and tunnels are more than one gateway can have");
+        let message = format!("{count} ports and tunnels are too many for one gateway");
         findings.note(
-            Diagnostic::error(0..0, message).remedy(format!("have at most {MAX_PORTS} of them together")),
+            Diagnostic::error(0..0, message)
+                .remedy(format!("configure at most {MAX_PORTS} ports and tunnels")),
         );
     }
     (count <= MAX_PORTS).then_some(())
@@ -199,7 +209,7 @@ fn queues_fit(ports: &[Port], gateway: &Gateway, findings: &Findings) {
     if packets > slots / QUEUES_PART {
         let wanted = (packets * QUEUES_PART * u64::from(gateway.slot_bytes)).div_ceil(1 << 20);
         let message = format!(
-            "{packets} packets could wait in the queues of ports, which is more than a quarter of the packet memory"
+            "the queues of ports can hold {packets} packets, more than a quarter of the packet memory"
         );
         let remedy =
             format!("set `memory_mib = {wanted}` in [gateway], or lower `limit_bytes` of the queues");

@@ -22,7 +22,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Router {
         && !is_attached
         && draft.ports.iter().all(|port| port.role().is_some())
     {
-        let finding = Diagnostic::error(span.clone(), "there is a router, and no port belongs to it");
+        let finding = Diagnostic::error(span.clone(), "there is a router but no port that belongs to it");
         findings.note(finding.remedy("give the ports that it routes between `role = \"router\"`"));
     }
     for route in &draft.routes {
@@ -39,15 +39,17 @@ fn has_addresses(port: &Draft<Port>, findings: &Findings) {
     let name = &port.value.name;
     match (device.interface(), port.at("addresses")) {
         (Some(interface), Some(addresses)) => {
-            let message =
-                format!("`{name}` has the addresses that the kernel gives {interface}, and no others");
+            let message = format!("`{name}` can only have the addresses that {interface} has in the kernel");
             let remedy = format!(
-                "remove `addresses`, and give them to the kernel: `ip address add … dev {interface}`"
+                "remove `addresses` and configure them in the kernel: `ip address add … dev {interface}`"
             );
             findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
         }
         (None, None) if !port.has("addresses") && !port.has_modem() => {
-            let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
+            let message = format!(
+                "the kernel has no interface `{name}`, so its addresses have to stand in \
+                                   the file"
+            );
             let remedy = "add `addresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]`";
             findings.note(Diagnostic::error(port.name.clone(), message).remedy(remedy));
         }
@@ -79,12 +81,12 @@ fn check_route(route: &Draft<StaticRoute>, draft: &FileDraft, findings: &Finding
     let kind = (!route.is_unreadable("kind")).then_some(route.value.kind);
     match kind {
         Some(RouteKind::Unicast) if via.is_none() && port.is_none() => findings.note(
-            Diagnostic::error(route.span.clone(), "the route leads nowhere")
-                .remedy("add `via = \"…\"`, a router, or `port = \"…\"`, or a `kind` that drops"),
+            Diagnostic::error(route.span.clone(), "the route has no next hop")
+                .remedy("add `via = \"…\"` (a router), `port = \"…\"`, or a `kind` that drops packets"),
         ),
         Some(RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit) => {
             for place in via.into_iter().chain(port) {
-                let message = "packets of this kind of route go nowhere";
+                let message = "a route of this kind drops packets and has no next hop";
                 findings.note(Diagnostic::error(place.clone(), message).remedy("remove it, or the `kind`"));
             }
         }
@@ -99,8 +101,8 @@ fn check_route(route: &Draft<StaticRoute>, draft: &FileDraft, findings: &Finding
     for (index, &router) in route.value.via.iter().enumerate() {
         let (to, place) = (route.value.to, route.element("via", index));
         if router.is_ipv4() != to.0.is_ipv4() {
-            let message = format!("{router} is of another family than {to}");
-            let remedy = "name a router of the network's own family";
+            let message = format!("{router} and {to} have different address families");
+            let remedy = "name a router with the network's address family";
             findings.note(Diagnostic::error(place, message).remedy(remedy));
         } else if port.is_none() {
             reachable(router, place, draft, findings);
@@ -112,8 +114,8 @@ fn check_route(route: &Draft<StaticRoute>, draft: &FileDraft, findings: &Finding
 fn reachable(router: IpAddr, place: Span, draft: &FileDraft, findings: &Findings) {
     let link_local = matches!(router, IpAddr::V6(address) if address.is_unicast_link_local());
     if link_local {
-        let message = format!("{router} is an address of every link");
-        findings.note(Diagnostic::error(place, message).remedy("add `port = \"…\"` to say which is meant"));
+        let message = format!("{router} is a link-local address, which does not identify the link");
+        findings.note(Diagnostic::error(place, message).remedy("add `port = \"…\"` to name the link"));
         return;
     }
     let is_on = |links: &[InterfaceAddress]| links.iter().any(|link| contains(*link, router));
@@ -125,8 +127,8 @@ fn reachable(router: IpAddr, place: Span, draft: &FileDraft, findings: &Findings
     };
     let is_near = ports().any(known) || tunnels().any(|tunnel| is_on(&tunnel.value.addresses));
     if (ports().next().is_some() || tunnels().next().is_some()) && !is_near {
-        let message = format!("{router} is on the link of no port");
-        findings.note(Diagnostic::error(place, message).remedy("name a router in a network of a port's"));
+        let message = format!("{router} is in no network of a port");
+        findings.note(Diagnostic::error(place, message).remedy("name a router in a network of a port"));
     }
 }
 
@@ -142,7 +144,7 @@ fn belongs(route: &Draft<StaticRoute>, span: &Span, draft: &FileDraft, findings:
     } else if let (NameKind::Tunnel(Some(of)), Some(to)) = (kind, route.get("to", |route| route.to))
         && !of.carries(to.0.0)
     {
-        let message = format!("`{name}` carries no packets of the family of {}", to.0);
+        let message = format!("`{name}` does not carry packets of the address family of {}", to.0);
         (message, "the tunnel", format!("make [tunnel.{name}] `kind = \"gre\"` at both gateways"))
     } else if matches!(kind, NameKind::Port(Some(Role::Bridge | Role::Underlay))) {
         let message = format!("`{name}` does not belong to the router");

@@ -120,7 +120,7 @@ fn addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
             Diagnostic::error(span.clone(), "the next hop is this end itself")
                 .related(local_at.clone(), "")
                 .remedy(
-                    "name the neighbour on the underlay that leads to the other end, or leave `next_hop` out",
+                    "name the neighbour on the underlay that leads to the other end, or remove `next_hop`",
                 ),
         );
     }
@@ -136,9 +136,12 @@ fn families(tunnel: &Draft<Tunnel>, findings: &Findings) {
     for (other, span, what) in remotes.chain(hop).filter(|(other, ..)| other.is_ipv6() != local.is_ipv6()) {
         let (ours, theirs) = (family(local), family(other));
         findings.note(
-            Diagnostic::error(span, format!("{what} has an {theirs} address, this end an {ours} one"))
-                .related(local_at.clone(), "")
-                .remedy(format!("take {ours} addresses for both, or {theirs} ones")),
+            Diagnostic::error(
+                span,
+                format!("{what} has an {theirs} address, but this end an {ours} address"),
+            )
+            .related(local_at.clone(), "")
+            .remedy(format!("use {ours} addresses for both, or {theirs} addresses for both")),
         );
     }
     for key in ["flow_label", "encapsulation_limit"] {
@@ -197,8 +200,9 @@ impl Claims {
 fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, findings: &Findings) {
     let (name, other) = (&tunnel.value.name, &earlier.value.name);
     let clash = |message: String, remedy: &str| {
-        let finding = Diagnostic::error(tunnel.name.clone(), message).label("packets of this one");
-        let finding = finding.related(earlier.name.clone(), "cannot be told from packets of this one");
+        let finding = Diagnostic::error(tunnel.name.clone(), message).label("packets of this tunnel");
+        let finding =
+            finding.related(earlier.name.clone(), "cannot be distinguished from packets of this tunnel");
         findings.note(finding.remedy(remedy));
     };
     if let Some((vni, port)) = tunnel.network() {
@@ -215,7 +219,7 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, find
         let word = tunnel.value.kind.word();
         return clash(
             format!("the tunnels `{other}` and `{name}` have the same ends"),
-            &format!("give one of them other ends: `{word}` has no number that could tell them apart"),
+            &format!("give one of them other end addresses: `{word}` has no key that distinguishes tunnels"),
         );
     }
     let what = match tunnel.value.key {
@@ -238,7 +242,8 @@ fn shared_sessions(tunnels: &[Tunnel], draft: &FileDraft, findings: &Findings) {
         let Some(span) = draft.and_then(|draft| draft.at("bfd")).filter(|_| known != bfd) else { continue };
         let message =
             format!("the tunnels `{name}` and `{}` have the same ends and differ in `bfd`", tunnel.table);
-        let remedy = "they share one session (RFC 5881, 2): give both the same `bfd`, or one of them none";
+        let remedy = "they share one BFD session (RFC 5881, 2): give both the same `bfd`, or only one of \
+                      them";
         findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
     }
 }
@@ -254,21 +259,25 @@ fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
         findings.note(Diagnostic::error(span.clone(), message.to_owned()).remedy(remedy));
     };
     if !kind.has_keepalives() {
-        let message = format!("`keepalive` is for GRE and VXLAN, and `{}` is neither", kind.word());
-        return refuse(&message, "take `bfd`, or make it `kind = \"gre\"` at both gateways");
+        let message = format!("`keepalive` is for GRE and VXLAN, but `{}` is neither", kind.word());
+        return refuse(&message, "use `bfd`, or make it `kind = \"gre\"` at both gateways");
     }
     if tunnel.has("bfd") {
-        refuse("`keepalive` and `bfd` watch the same end", "keep one of them: `bfd` notices sooner");
+        refuse(
+            "`keepalive` and `bfd` monitor the same end",
+            "remove one of them: `bfd` detects failures \
+                                                              sooner",
+        );
     }
     match (kind.carries_frames(), keepalive.address) {
         (true, None) => refuse(
-            "`keepalive` of a tunnel of frames asks for an address, and there is none",
-            "add `address = \"…\"`: that of a host or a bridge behind the other end",
+            "`keepalive` of an Ethernet tunnel needs an address to probe, but has none",
+            "add `address = \"…\"`, the address of a host or a bridge behind the other end",
         ),
         (false, Some(_)) => {
             refuse(
                 "`address` is for `gretap` and `vxlan`",
-                "remove it: a `gre` tunnel's end answers by itself",
+                "remove it: the other end of a `gre` tunnel answers by itself",
             );
         }
         (true, Some(_)) | (false, None) => {}
@@ -276,13 +285,13 @@ fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
     if tunnel.value.sequence {
         refuse(
             "`keepalive` is not for a tunnel with `sequence`",
-            "take `bfd`: keepalives do not wait for numbers that workers have drawn",
+            "use `bfd`: keepalives cannot be ordered with the workers' sequence numbers",
         );
     }
     if tunnel.has("remotes") {
         refuse(
-            "`keepalive` asks for one address, and the tunnel has several remotes",
-            "take `bfd`, or a tunnel for each remote",
+            "`keepalive` probes one address, but the tunnel has several remotes",
+            "use `bfd`, or a tunnel for each remote",
         );
     }
 }
@@ -320,13 +329,18 @@ fn size(tunnel: &Draft<Tunnel>, resolved: &Tunnel, draft: &FileDraft, findings: 
     if needed <= outer {
         return;
     }
-    let message =
-        format!("{inner} bytes through the tunnel are {needed} bytes on the underlay, which carries {outer}");
+    let message = format!(
+        "packets of {inner} bytes in the tunnel are {needed} bytes long on the underlay, whose MTU \
+                 is {outer}"
+    );
     let remedy = match outer.checked_sub(overhead).filter(|&fitting| fitting >= 68) {
         Some(fitting) if !resolved.kind.may_be_cut() => {
             format!("set `mtu = {fitting}`: VXLAN is never fragmented")
         }
-        Some(fitting) => format!("set `mtu = {fitting}`, or `dont_fragment = false` to send it in fragments"),
+        Some(fitting) => format!(
+            "set `mtu = {fitting}`, or `dont_fragment = false` to send them in \
+                                  fragments"
+        ),
         None => "raise the MTU of the underlay".to_owned(),
     };
     findings.note(

@@ -9,16 +9,16 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     /// The kernel tracks no connections.
-    #[error("{FOLDER} is not there: load the kernel's module nf_conntrack (`modprobe nf_conntrack`)")]
+    #[error("{FOLDER} does not exist: load the kernel module nf_conntrack (`modprobe nf_conntrack`)")]
     NoConntrack,
     /// The kernel sends no events.
-    #[error("{FOLDER}/{EVENTS} is not there: the kernel was built without CONFIG_NF_CONNTRACK_EVENTS")]
+    #[error("{FOLDER}/{EVENTS} does not exist: the kernel was built without CONFIG_NF_CONNTRACK_EVENTS")]
     NoEvents,
     /// The file is there, and cannot be read or written.
     #[error("cannot read or write {FOLDER}/{EVENTS}: run as root, with /proc/sys writable")]
     Refused(#[source] io::Error),
     /// The value is no number.
-    #[error("{FOLDER}/{EVENTS} has the value {0:?}, which is no number")]
+    #[error("{FOLDER}/{EVENTS} has the value {0:?}, which is not a number")]
     Value(String),
 }
 

@@ -21,8 +21,8 @@ pub const BUFFER_BYTES: usize = 8 << 20;
 pub enum OpenError {
     /// The kernel has no netfilter, or no ctnetlink.
     #[error(
-        "the kernel tells nothing about connections: load its module nf_conntrack_netlink \
-         (`modprobe nf_conntrack_netlink`), or build it with CONFIG_NF_CT_NETLINK"
+        "the kernel does not report connections: load its module nf_conntrack_netlink (`modprobe \
+         nf_conntrack_netlink`), or build it with CONFIG_NF_CT_NETLINK"
     )]
     NoConntrack,
     /// The process may not.

@@ -222,7 +222,7 @@ impl Entry<'_> {
             Some(VERDICT_DROP) => Step::Do(Effect::Drop),
             Some(VERDICT_ACCEPT) => Step::Do(Effect::Accept),
             Some(VERDICT_RETURN) => Step::Do(Effect::Return),
-            Some(VERDICT_QUEUE) => Step::Do(Effect::Alter("queue them to a program".to_owned())),
+            Some(VERDICT_QUEUE) => Step::Do(Effect::Alter("queue them to a user-space program".to_owned())),
             Some(verdict) => {
                 match usize::try_from(verdict).ok().filter(|&to| to != self.end).and_then(name) {
                     Some(chain) if goes => Step::Do(Effect::Goto(chain)),

@@ -169,14 +169,14 @@ impl Inspection {
         if chains.look_at_each_packet() {
             match ports.len() <= MOST_PAIRED {
                 true => self.each_packet = each_packet(&ports, chains, links),
-                false => self
-                    .obstacles
-                    .push("rules look at each packet, and there are too many ports to tell which".to_owned()),
+                false => self.obstacles.push(
+                    "rules examine each packet, and there are too many ports to determine which".to_owned(),
+                ),
             }
         }
         for (layout, tool) in [(&legacy::V4, Tool::Iptables), (&legacy::V6, Tool::Ip6tables)] {
             if legacy::is_used(layout) {
-                self.obstacles.push(format!("{} tells of no change of its rules", tool.word()));
+                self.obstacles.push(format!("{} does not report changes of its rules", tool.word()));
             }
         }
         self.obstacles.extend(unannounced::ipvs());

@@ -98,7 +98,7 @@ impl Reader {
                     let set = sets.get(&(key.0, key.1.clone(), lookup.set.clone()));
                     let changes = set.is_none_or(Set::changes_by_itself);
                     let changes = changes
-                        .then(|| Step::Each(format!("the set `{}`, whose elements come and go", lookup.set)));
+                        .then(|| Step::Each(format!("the set `{}`, whose elements change", lookup.set)));
                     [changes, Some(resolved(&lookup, set))]
                 }
             };

@@ -120,7 +120,7 @@ pub fn ipsec(body: &[u8]) -> Option<Policy> {
     let has_templates = find(body.get(168..)?, XFRMA_TMPL).is_some_and(|templates| !templates.is_empty());
     let effect = match (action, has_templates, direction) {
         (0, false, _) => return None,
-        (0, true, Direction::Out) => "encrypt them, or wrap them up (IPsec)",
+        (0, true, Direction::Out) => "encrypt or encapsulate them (IPsec)",
         (0, true, Direction::In | Direction::Forward) => "drop them if they are not decrypted (IPsec)",
         _ => "drop them",
     };

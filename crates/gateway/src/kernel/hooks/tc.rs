@@ -80,11 +80,11 @@ fn acts(actions: Option<&[u8]>) -> Option<String> {
         let options = find(action, OPTIONS).unwrap_or_default();
         match kind.as_str() {
             "gact" => verdict(gact(options)?),
-            "mirred" => Some("send them, or copies, elsewhere".to_owned()),
+            "mirred" => Some("redirect or mirror them".to_owned()),
             // These mark, count or log.
             "skbedit" | "connmark" | "ctinfo" | "sample" | "simple" => None,
             "police" => Some("police them".to_owned()),
-            kind => Some(format!("give them to the action {kind}")),
+            kind => Some(format!("pass them to the action {kind}")),
         }
     });
     effects.next()
@@ -103,7 +103,7 @@ fn verdict(verdict: u32) -> Option<String> {
 }
 
 /// Text that follows "would".
-const BPF: &str = "give them to a BPF program";
+const BPF: &str = "pass them to a BPF program";
 const TCA_GACT_PARMS: u16 = 2;
 const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_STOLEN: u32 = 4;

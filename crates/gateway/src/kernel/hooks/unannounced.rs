@@ -41,7 +41,7 @@ impl Unannounced {
 pub(super) fn ipvs() -> Option<String> {
     // The file begins with three header lines.
     let has_service = fs::read_to_string(IPVS).is_ok_and(|text| text.lines().count() > HEADINGS);
-    has_service.then(|| "IPVS tells of no change of its services".to_owned())
+    has_service.then(|| "IPVS does not report changes of its services".to_owned())
 }
 
 const IPVS: &str = "/proc/thread-self/net/ip_vs";

@@ -160,7 +160,10 @@ impl<'a> Walk<'a, '_> {
         let key = (self.of.tool, self.of.family, self.of.table.as_str(), name);
         let Some(&chain) = self.chains.0.get(&key) else { return Outcome::Falls };
         if depth == 0 {
-            let effect = format!("take them through more than {DEPTH} chains, which is too deep to follow");
+            let effect = format!(
+                "pass them through more than {DEPTH} nested chains, which is too deep to \
+                                  follow"
+            );
             return Outcome::Would(Would { effect, rule: None });
         }
         // A recursive call, which the kernel refuses, ends here.

@@ -203,11 +203,20 @@ impl Seen {
         }
         let text = match (self.state(), self.has_evidence) {
             (State::Carried, _) => return None,
-            (State::Waiting, [true, _]) => "the kernel has forwarded no answer since its last change",
-            (State::Waiting, [false, true]) => "the kernel has forwarded answers alone since its last change",
-            (State::Waiting, [false, false]) => "the kernel has forwarded no packet since its last change",
-            (State::Contradicted, _) => "the kernel forwards its packets in several ways, as a mirror does",
-            (State::Ended, _) => "a FIN or a RST has passed",
+            (State::Waiting, [true, _]) => "the kernel has forwarded no reply since its tables last changed",
+            (State::Waiting, [false, true]) => {
+                "the kernel has forwarded only replies since its tables last \
+                                                changed"
+            }
+            (State::Waiting, [false, false]) => {
+                "the kernel has forwarded no packet since its tables last \
+                                                 changed"
+            }
+            (State::Contradicted, _) => {
+                "the kernel sends its packets to several interfaces, as a mirror \
+                                         does"
+            }
+            (State::Ended, _) => "a FIN or RST was forwarded",
         };
         Some(text.to_owned())
     }

@@ -84,11 +84,11 @@ fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'stat
     } else if gateway.flows.is_captured(port.id) {
         Some(CAPTURED)
     } else if port.order != Order::Queue || queues != Some(usize::from(configuration.gateway.workers)) {
-        Some("its packets are handed from worker to worker")
+        Some("its packets are handed to other workers")
     } else if port.queue.is_some() {
         Some("it has a queue")
     } else if port.mtu.is_some() {
-        Some("it has an MTU of its own")
+        Some("its configured MTU differs from the interface's")
     } else {
         configuration.is_filtered(port.id).then_some(FILTERED)
     }
@@ -107,18 +107,17 @@ pub(in crate::runtime) fn tunnel_obstacle(
     } else if gateway.flows.is_captured(tunnel.id) {
         Some(CAPTURED)
     } else if underlay.is_none_or(|underlay| obstacle(gateway, underlay).is_some()) {
-        Some("its underlay has none")
+        Some("its underlay port has none")
     } else if underlay.is_some_and(|underlay| underlay.configuration.role == Role::Router) {
-        Some("its underlay is a port of a router")
+        Some("its underlay port is a router's port")
     } else {
         tables.obstacle(tunnel.id)
     }
 }
 
-const OTHER_MODE: &str =
-    "only interfaces whose packets are copied have one, and none with `on_exit = \"drop\"`";
+const OTHER_MODE: &str = "only interfaces in copy mode have one, and none with `on_exit = \"drop\"`";
 const CAPTURED: &str = "a capture runs on it";
-const FILTERED: &str = "filters look at its packets";
+const FILTERED: &str = "filters examine its packets";
 
 /// Ports and tunnels that filters apply to.
 pub(in crate::runtime) struct FilteredPorts {

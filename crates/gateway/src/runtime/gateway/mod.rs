@@ -219,7 +219,7 @@ impl Gateway {
             if let Some(thread) = worker.thread.take()
                 && thread.join().is_none()
             {
-                tracing::error!("a worker was lost, and its packets with it");
+                tracing::error!("a worker has panicked, and its packets are lost");
             }
         }
     }

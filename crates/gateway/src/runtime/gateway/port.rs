@@ -214,7 +214,11 @@ impl PortState {
         }
         let trouble = missing.unwrap_or_else(|| format!("{error:#}"));
         if self.trouble.as_ref() != Some(&trouble) {
-            tracing::warn!(port = self.configuration.name, "cannot be opened: {trouble}; it is tried again");
+            tracing::warn!(
+                port = self.configuration.name,
+                "cannot be opened: {trouble}; the gateway tries \
+                                                            again"
+            );
         }
         self.trouble = Some(trouble);
     }

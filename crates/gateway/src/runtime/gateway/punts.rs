@@ -101,7 +101,7 @@ impl Gateway {
         let ports = routers.filter_map(interface).collect::<BTreeMap<_, _>>();
         for handle in self.ports.iter().filter_map(PortState::handle) {
             if let Err(error) = handle.set_punt_ports(&ports) {
-                tracing::error!(%error, "cannot say at which interfaces packets return to the kernel");
+                tracing::error!(%error, "cannot determine at which interfaces packets return to the kernel");
             }
         }
     }

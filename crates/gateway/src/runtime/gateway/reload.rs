@@ -49,9 +49,9 @@ impl Gateway {
         let difference = difference(&current, next);
         if !difference.restart.is_empty() {
             bail!(
-                "a running gateway cannot change this, so nothing was changed:\n{difference}\n\
-                 restart the gateway to apply the file, or take back what begins with `!`; a port's keys also change by \
-                 two reloads, without the port and with it again"
+                "a running gateway cannot make this change, so nothing was changed:\n{difference}\nrestart \
+                 the gateway to apply the file, or revert the lines marked with `!`; a port's keys also \
+                 change by two reloads, the first without the port, the second with it"
             );
         }
         let mut warnings = self.stale_names(next);
@@ -102,8 +102,8 @@ impl Gateway {
                 return None;
             }
             Some(format!(
-                "port {port}: its interface {old} is named {name}, and stays the port's until it is gone: \
-                 write `interface = \"{name}\"`, or the next start looks for {old}"
+                "port {port}: its interface {old} was renamed to {name} and remains in use until it \
+                 disappears: write `interface = \"{name}\"`, or the next start looks for {old}"
             ))
         });
         stale.collect()
@@ -215,7 +215,7 @@ impl Gateway {
             if port.role == Role::Bridge {
                 handle.set_forward_groups(forward_groups(port, configuration));
             } else {
-                let told = || format!("cannot take the tunnels' packets on port {}", port.name);
+                let told = || format!("cannot receive the tunnels' packets on port {}", port.name);
                 handle.set_tunnels(port, configuration).with_context(told)?;
             }
         }

@@ -31,7 +31,10 @@ impl Gateway {
         };
         let found = match thread.join_within(Duration::ZERO) {
             Err(RecvTimeoutError::Timeout) if !thread.status().is_lost() => return None,
-            Err(_) => Err(anyhow!("the thread that looked for the adapter was lost; another one looks")),
+            Err(_) => Err(anyhow!(
+                "the thread that looked for the adapter has panicked; a new thread is \
+                                   started"
+            )),
             Ok(found) => found,
         };
         state.reopening = None;

@@ -30,7 +30,7 @@ impl Gateway {
         let generation = self.hooks.generation();
         let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
         if let Err(error) = self.lasting.routing.attend(&self.configuration, &self.seen, now, changed) {
-            tracing::error!("{error:#}; routes stay as they are");
+            tracing::error!("{error:#}; routes are unchanged");
         }
         if self.pass_on() {
             return Nanos(0);
@@ -49,7 +49,7 @@ impl Gateway {
         let clock = self.clock;
         let begun = self.lasting.routing.begin(&self.configuration, &self.seen, || clock.now());
         if let Err(error) = begun {
-            tracing::error!("{error:#}; routes stay as they are");
+            tracing::error!("{error:#}; routes are unchanged");
         }
         self.pass_on();
     }
@@ -106,7 +106,8 @@ impl Gateway {
             let decides = state.configuration.decide == Decide::Kernel;
             let lands = if decides && is_filtered { &[][..] } else { &lands[usize::from(is_filtered)] };
             if let Err(error) = handle.set_router(&ingresses, lands) {
-                tracing::error!(port = state.configuration.name, %error, "cannot say what is to be routed");
+                tracing::error!(port = state.configuration.name, %error, "cannot update the addresses to be \
+                                                                          routed");
             }
             match handle.yield_word().filter(|_| decides) {
                 Some(word) if is_filtered && word.has(YieldCause::Decision) => {

@@ -146,7 +146,7 @@ impl Gateway {
             events: Events::default(),
             history: DropHistory::new(clock.now()),
             event_watch: EventWatch::default(),
-            liveness: Liveness::new(clock).context("cannot make the descriptors of BFD")?,
+            liveness: Liveness::new(clock).context("cannot create the file descriptors for BFD")?,
             workers: Vec::new(),
             lasting,
             hooks: Watch::default(),
@@ -188,7 +188,7 @@ impl Gateway {
         let retry_at = self.clock.now() + retry_after(&state.configuration);
         tracing::warn!(
             port = state.configuration.name,
-            "waits for its device: {trouble}; the other ports go on"
+            "waits for its device: {trouble}; the other ports continue"
         );
         let port = state.configuration.name.clone();
         self.events.note_silently(EventKind::PortClosed { port, why: trouble.clone() });
@@ -225,7 +225,7 @@ impl Gateway {
 /// Updates the static FDB entries of bridges from their configuration.
 pub(super) fn bind_static(tables: &Tables, now: Nanos) {
     if let Err(error) = tables.bridges.bind_static(FdbTime::new(now, 0).second) {
-        tracing::error!(%error, "not all static addresses of bridges are bound");
+        tracing::error!(%error, "not all static addresses of bridges were installed");
     }
 }
 

@@ -41,7 +41,12 @@ impl Gateway {
         let copies = state.handle()?.copies(filter, longest, places)?;
         let name = &state.configuration.name;
         copies
-            .inspect_err(|error| tracing::warn!("the fast path of {name} ends while a capture runs: {error}"))
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "the fast path of {name} is disabled during a capture: \
+                                                 {error}"
+                )
+            })
             .ok()
     }
 

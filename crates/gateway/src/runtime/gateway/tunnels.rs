@@ -19,7 +19,10 @@ impl Gateway {
         let interfaces = interfaces.collect();
         let Self { liveness, configuration, lasting, clock, threads, .. } = self;
         if let Err(error) = liveness.watch(configuration, &lasting.tunnels, &interfaces, *clock, threads) {
-            tracing::error!("cannot start the thread that watches tunnels: {error}; they are taken to be up");
+            tracing::error!(
+                "cannot start the thread that monitors tunnels: {error}; all tunnels are \
+                             treated as up"
+            );
         }
     }
 
@@ -136,7 +139,7 @@ fn describe(session: &SessionStatus) -> String {
     let SessionStatus { state, diagnostic, trouble, heard_at, carries, .. } = session;
     match (trouble, heard_at) {
         (Some(trouble), _) if !carries => format!("BFD {}: {trouble}", state.name()),
-        (_, None) => format!("BFD {}: nothing has come from the other end", state.name()),
+        (_, None) => format!("BFD {}: no packet received from the other end", state.name()),
         (_, Some(_)) if *diagnostic == Diagnostic::NONE => format!("BFD {}", state.name()),
         (_, Some(_)) => format!("BFD {}: {diagnostic}", state.name()),
     }

@@ -72,10 +72,10 @@ impl Gateway {
         // The successor may have raised the version that entries are checked against.
         let newest = self.flow_tables().map(|(_, table)| table.version()).max();
         if let Some(Err(error)) = newest.map(|version| self.go_by_tables(version)) {
-            tracing::error!("flows are not carried by programs: {error:#}");
+            tracing::error!("eBPF programs cannot carry flows: {error:#}");
         }
         let workers = self.prepare_workers(&self.configuration);
-        self.go_on_with(workers.context("the workers cannot go on")?, ports);
+        self.go_on_with(workers.context("the workers cannot continue")?, ports);
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl Gateway {
         for state in &mut self.ports {
             if let Some(Err(error)) = state.handle.as_mut().map(|handle| handle.begin()) {
                 let port = &state.configuration.name;
-                tracing::error!("port {port}: the program before goes on there: {error:#}");
+                tracing::error!("port {port}: the previous program continues there: {error:#}");
             }
         }
     }

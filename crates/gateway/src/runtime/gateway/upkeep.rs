@@ -137,9 +137,7 @@ impl Gateway {
         let rebuilt = self.rebuild();
         self.is_stale = rebuilt.is_err();
         if let Some(error) = rebuilt.err().filter(|_| !was_stale) {
-            tracing::error!(
-                "cannot take over what has changed about interfaces: {error:#}; it is tried again"
-            );
+            tracing::error!("cannot apply changes of interfaces: {error:#}; the gateway tries again");
         }
     }
 
@@ -238,11 +236,11 @@ impl Gateway {
     pub(in crate::runtime) fn connection_obstacle(&self) -> Option<String> {
         let is_asked = self.configuration.ports.iter().any(|port| port.decide == Decide::Kernel);
         if !is_asked || self.devices.connections().is_none() {
-            return Some("the kernel decides about no port's packets (`decide`)".to_owned());
+            return Some("the kernel decides for no port (`decide`)".to_owned());
         }
         let is_followed = self.connections.known().is_some_and(|known| !known.lock().totals().has_failed);
         if !is_followed {
-            return Some("the kernel's connections cannot be followed; the log says why".to_owned());
+            return Some("cannot follow the kernel's connections; see the log for the reason".to_owned());
         }
         let mut obstacles = self.hooks.obstacles();
         obstacles.extend(self.looked_at());
@@ -276,7 +274,7 @@ impl Gateway {
         }
         self.lasting.stopped = stopped;
         if let Err(error) = self.rebuild() {
-            tracing::error!("cannot stop ports, or let them go on: {error:#}");
+            tracing::error!("cannot stop or resume ports: {error:#}");
         }
     }
 

@@ -124,7 +124,7 @@ impl Gateway {
         let ports = self.take_queues(after);
         self.go_on_with(new_workers, ports);
         let pause = self.clock.now().since(start);
-        tracing::info!(before, after, pause_us = pause.0 / 1000, "other workers go on");
+        tracing::info!(before, after, pause_us = pause.0 / 1000, "the other workers continue");
     }
 
     /// Stops all workers, finishes their packets, and takes their queues. Packets in an egress queue stay
@@ -167,7 +167,7 @@ impl Gateway {
         for handle in &mut self.workers {
             match handle.thread.take().map(Thread::join) {
                 Some(Some(worker)) => workers.extend(worker),
-                Some(None) => tracing::error!("a worker was lost, and its packets and queues with it"),
+                Some(None) => tracing::error!("a worker has panicked, and its packets and queues are lost"),
                 None => {}
             }
         }
@@ -193,7 +193,7 @@ impl Gateway {
 pub(super) fn begin(waiting: Waiting) {
     for (worker, go) in waiting {
         if go.send(worker).is_err() {
-            tracing::error!("a worker's thread has ended before it began");
+            tracing::error!("a worker thread ended before it started to work");
         }
     }
 }
@@ -216,6 +216,6 @@ fn pin(cpu: Option<u16>) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(usize::from(cpu));
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(cpu, %error, "cannot pin the worker; it runs where the scheduler puts it");
+        tracing::warn!(cpu, %error, "cannot pin the worker; the kernel chooses its CPU");
     }
 }

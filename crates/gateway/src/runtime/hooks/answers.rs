@@ -51,13 +51,11 @@ pub(super) fn appeared(bypassed: &Bypassed, answer: Option<Answer>) -> Option<Ev
     let (port, text) = (bypassed.port.clone(), bypassed.text());
     let (fate, why) = match answer {
         Some(Answer::Yield | Answer::Decided) => return None,
-        Some(Answer::GoOn(why)) => ("is bypassed", format!("everything goes on ({why})")),
+        Some(Answer::GoOn(why)) => ("is bypassed", format!("nothing changes ({why})")),
         Some(Answer::Stop(why)) => ("stops the port", format!("packets are dropped as kernel-hook ({why})")),
-        Some(Answer::Bypass) | None => ("is bypassed", "everything goes on".to_owned()),
+        Some(Answer::Bypass) | None => ("is bypassed", "nothing changes".to_owned()),
     };
-    tracing::warn!(
-        "port {port}: a kernel hook has appeared and {fate}: {text}; {why}, and `polder check` says what to do"
-    );
+    tracing::warn!("port {port}: a new kernel hook {fate}: {text}; {why}; `polder check` has remedies");
     Some(EventKind::HookAppeared { port, hook: text })
 }
 

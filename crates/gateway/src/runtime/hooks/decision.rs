@@ -64,7 +64,8 @@ pub(super) fn why_not(configuration: &Configuration, port: &Port) -> Option<Stri
     if !is_open(port) {
         return None;
     }
-    let off = || "it does not forward (`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`)".to_owned();
+    let off =
+        || "the kernel does not forward (`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`)".to_owned();
     obstacle(configuration).or_else(|| (!forwards(configuration)).then(off))
 }
 
@@ -103,7 +104,7 @@ fn obstacle(configuration: &Configuration) -> Option<String> {
         } else if port.decide == Decide::Router {
             "has `decide = \"router\"`"
         } else if !port.device.interface().is_some_and(skb::has_tcx) {
-            "is on a kernel without TCX, which Linux 6.6 is the oldest to have, or is not there"
+            "does not exist, or the kernel has no TCX (Linux 6.6 or newer)"
         } else {
             return None;
         };

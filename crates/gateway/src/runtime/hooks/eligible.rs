@@ -8,8 +8,8 @@ use crate::kernel::hooks::Answer;
 /// Reaction of `port` when a hook appears; `obstacle` is the router's [`obstacle`].
 pub(super) fn answer(port: &Port, obstacle: Option<&'static str>) -> Answer {
     let cannot = match port.role {
-        Role::Bridge => Some("the kernel has no part in the bridge"),
-        Role::Underlay => Some("the kernel cannot take packets out of the tunnels"),
+        Role::Bridge => Some("the kernel does not know the bridge"),
+        Role::Underlay => Some("the kernel cannot decapsulate the tunnels' packets"),
         Role::Router => obstacle,
     };
     if port.role == Role::Router && port.decide == Decide::Kernel {
@@ -48,7 +48,7 @@ pub(super) fn to_decide(configuration: &Configuration) -> Option<&'static str> {
     } else if configuration.router.routes != RoutesFrom::Kernel || !configuration.router.route.is_empty() {
         Some("the kernel does not have the routes of the file")
     } else if routers().any(|port| port.queue.is_some()) {
-        Some("packets that the kernel forwards pass no queue")
+        Some("packets that the kernel forwards bypass a port's `queue`")
     } else {
         routers().find_map(unfit)
     }

@@ -54,13 +54,13 @@ const MOST_CPUS: usize = 16;
 fn listen(shared: &Shared, mut subscription: Subscription) {
     match run_first() {
         Precedence::RealTime => {
-            tracing::debug!("kernel-notices runs before all ordinary threads (SCHED_FIFO)")
+            tracing::debug!("thread kernel-notices has priority over all ordinary threads (SCHED_FIFO)")
         }
         Precedence::Nice => {
-            tracing::info!("kernel-notices runs at nice -20: the system permits no SCHED_FIFO")
+            tracing::info!("thread kernel-notices runs at nice -20: the system does not permit SCHED_FIFO")
         }
         Precedence::Ordinary => tracing::warn!(
-            "kernel-notices runs as an ordinary thread, so that a busy core delays what it has to do: grant CAP_SYS_NICE"
+            "thread kernel-notices has no priority, so a busy core delays it: grant CAP_SYS_NICE"
         ),
     }
     let mut known = shared.yields.words();
@@ -136,7 +136,8 @@ fn begins_to_hear(subscription: &mut Subscription, shared: &Shared, known: &mut 
             false
         }
         Err(error) => {
-            tracing::error!(%error, "the kernel tells nothing of links and neighbours, so no connection is carried");
+            tracing::error!(%error, "the kernel does not report links and neighbours, so no connection is \
+                                     carried");
             true
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
 fn seen(configuration: &Configuration, inspection: &Inspection) -> Vec<PreflightFinding> {
     let bypassed = inspection.bypassed.iter().map(|bypassed| {
         let (severity, text) = match is_acknowledged(configuration, bypassed) {
-            true => (Severity::Warning, format!("bypassed, as `kernel_hooks` says: {}", bypassed.text())),
+            true => (Severity::Warning, format!("bypassed because of `kernel_hooks`: {}", bypassed.text())),
             false => (Severity::Problem, refusal(bypassed, configuration)),
         };
         PreflightFinding::new(format!("port.{}", bypassed.port), severity, TOPIC, text)
@@ -65,14 +65,15 @@ fn is_acknowledged(configuration: &Configuration, bypassed: &Bypassed) -> bool {
 
 /// Reason why a gateway with this port does not start, and the remedy.
 fn refusal(bypassed: &Bypassed, configuration: &Configuration) -> String {
-    let opens = if closes(bypassed) { ", which lets through what this keeps out" } else { "" };
+    let opens = if closes(bypassed) { ", which lets packets pass that this rule would stop" } else { "" };
     let port = configuration.ports.iter().find(|port| port.name == bypassed.port);
     let why = port.and_then(|port| decision::why_not(configuration, port));
-    let why =
-        why.map(|why| format!("; the kernel cannot decide in the router's place: {why}")).unwrap_or_default();
+    let why = why
+        .map(|why| format!("; the kernel cannot decide in place of the router: {why}"))
+        .unwrap_or_default();
     format!(
-        "packets that Polder takes here never meet this: {}; {}; or go on without it by `kernel_hooks = \"bypass\"` in \
-         [port.{}]{opens}{why}",
+        "packets that Polder takes here bypass this: {}; {}; or accept the bypass with `kernel_hooks = \
+         \"bypass\"` in [port.{}]{opens}{why}",
         bypassed.text(),
         remedy(bypassed, configuration),
         bypassed.port
@@ -90,7 +91,7 @@ pub(super) fn admit(configuration: &Configuration, ports: &[hooks::Port]) -> Res
     let refused = refused.map(|seen| format!("[{}] {}", seen.of, seen.text)).collect::<Vec<_>>();
     if !refused.is_empty() {
         bail!(
-            "the kernel would treat packets otherwise, and the file does not say that it knows:\n{}",
+            "rules of the kernel would be bypassed, and the configuration does not permit that:\n{}",
             refused.join("\n")
         );
     }
@@ -126,7 +127,7 @@ fn announce(inspection: &Inspection) {
         let noun = if ports.len() == 1 { "port" } else { "ports" };
         tracing::warn!("{noun} {}: kernel hook bypassed: {text}", ports.join(", "));
     }
-    inspection.unread.iter().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
+    inspection.unread.iter().for_each(|text| tracing::warn!("{text}: bypassed rules there are unknown"));
 }
 
 /// Topic of these findings.

@@ -7,9 +7,9 @@ use polder_datapath::tunnel::Carrier;
 /// Remedy for a bypassed hook.
 pub(super) fn remedy(bypassed: &Bypassed, configuration: &Configuration) -> String {
     let of_interface = match bypassed.by.as_str() {
-        "ip rule" => "remove the rule, or leave the interface to the kernel",
-        "ip xfrm" => "remove the policy, or leave the interface to the kernel: Polder has no IPsec",
-        "tc" => "remove the filter, or leave the interface to the kernel",
+        "ip rule" => "remove the rule, or remove the port from the configuration",
+        "ip xfrm" => "remove the policy, or remove the port from the configuration: Polder has no IPsec",
+        "tc" => "remove the filter, or remove the port from the configuration",
         _ => return of_chain(bypassed, configuration),
     };
     of_interface.to_owned()
@@ -31,24 +31,24 @@ fn of_chain(bypassed: &Bypassed, configuration: &Configuration) -> String {
     if let Some(tunnel) = tunnels.first().filter(|_| meets_tunnels) {
         let remote = (tunnels.len() == 1).then_some(*tunnel);
         let command = accepting(bypassed, (chain, hook), tunnel, remote);
-        return format!("have it accept the tunnels' packets first (`{command}`)");
+        return format!("let it accept the tunnels' packets first (`{command}`)");
     }
     match (port.role, closes(bypassed)) {
         (Role::Bridge, _) if !matches!(family, "bridge" | "netdev") => {
             let program = if family == "ip6" { "ip6tables" } else { "iptables" };
             let also = if family == "inet" { ", and the same for ip6tables" } else { "" };
             format!(
-                "keep bridged packets from it (`sysctl -w net.bridge.bridge-nf-call-{program}=0`{also}, or `nf_call_{program} 0` \
-                 of the interface's bridge)"
+                "exclude bridged packets from it (`sysctl -w net.bridge.bridge-nf-call-{program}=0`{also}, \
+                 or `nf_call_{program} 0` of the interface's bridge)"
             )
         }
         (Role::Bridge, true) => {
-            "write a [[filter]] that does the same and remove the chain, or confine it to other interfaces"
-                .to_owned()
+            "replace the chain by a [[filter]], or restrict it to other interfaces".to_owned()
         }
         (Role::Router | Role::Underlay, true) => format!(
-            "write a [[filter]] that does the same and confine the chain to other interfaces than {}; a firewall that \
-             follows connections (`ct state`) is no [[filter]]: leave the interface to the kernel",
+            "replace the rules by a [[filter]] and restrict the chain to other interfaces than {}; a \
+             [[filter]] cannot follow connections (`ct state`): with such a firewall, remove the port from \
+             the configuration",
             interfaces(configuration)
         ),
         (Role::Router | Role::Underlay, false) => {
@@ -92,4 +92,5 @@ fn interfaces(configuration: &Configuration) -> String {
 }
 
 /// Remedy for a chain that rewrites packets.
-const CONFINE: &str = "confine it to other interfaces, or leave the interface to the kernel: Polder has no NAT and rewrites nothing";
+const CONFINE: &str = "restrict it to other interfaces, or remove the port from the configuration: Polder \
+                       has no NAT";

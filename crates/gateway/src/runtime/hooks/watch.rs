@@ -160,7 +160,7 @@ impl Watch {
     ) {
         let Some(running) = &mut self.running else {
             if let Err(error) = self.run(threads, clock, ports, found) {
-                tracing::error!(%error, "cannot start the threads that watch the kernel's hooks");
+                tracing::error!(%error, "cannot start the threads that monitor the kernel's hooks");
             }
             return;
         };
@@ -241,7 +241,7 @@ impl Watch {
                 self.yields.notice(unknown, &mut self.yields.words());
             }
             Err(error) => {
-                tracing::error!(%error, "hooks of the kernel are not watched any more: no thread can be started");
+                tracing::error!(%error, "hooks of the kernel are no longer monitored: cannot start a thread");
             }
         }
     }
@@ -283,7 +283,7 @@ impl Watch {
         let Some(state) = self.state() else { return Vec::new() };
         let at = |port: &Port| state.passed_by(port).map(|bypassed| bypassed.text()).collect::<Vec<_>>();
         let found = state.ports.iter().map(|port| (port, at(port))).filter(|(_, hooks)| !hooks.is_empty());
-        found.map(|(port, hooks)| format!("port {}: goes round {}", port.name, hooks.join("; "))).collect()
+        found.map(|(port, hooks)| format!("port {}: bypasses {}", port.name, hooks.join("; "))).collect()
     }
 
     /// Number of hooks that have appeared; 0 if the state cannot be locked.
@@ -338,9 +338,7 @@ impl Running {
         let listeners = match start(threads, &shared, &cpus) {
             Ok(listeners) => listeners,
             Err(error) => {
-                tracing::warn!(
-                    "the kernel tells nothing of changes, which are looked for every 5 s: {error}"
-                );
+                tracing::warn!("the kernel does not report changes, so they are polled every 5 s: {error}");
                 Vec::new()
             }
         };
@@ -428,7 +426,7 @@ fn look(shared: &Shared) -> Option<Nanos> {
     }
     shared.yields.set_clear(hooks_heard, found.obstacles.is_empty());
     let mut unread = found.unread.iter().filter(|text| !state.known.unread.contains(text));
-    unread.by_ref().for_each(|text| tracing::warn!("{text}: what is bypassed there is not known"));
+    unread.by_ref().for_each(|text| tracing::warn!("{text}: bypassed rules there are unknown"));
     let answers = ports.iter().map(|port| (port, answer(port))).collect::<Vec<_>>();
     state.note(found, &answers);
     decide(&mut state, &shared.yields, (&answers, generation), now)
@@ -489,7 +487,7 @@ impl State {
         for bypassed in gone.into_iter().filter(|bypassed| !is_decided(&bypassed.port)) {
             let (port, hook) = (bypassed.port.clone(), bypassed.text());
             let was = if self.is_held(&port) { "" } else { " that was bypassed" };
-            tracing::info!("port {port}: a kernel hook{was} has gone: {} {}", bypassed.by, bypassed.name);
+            tracing::info!("port {port}: kernel hook{was} removed: {} {}", bypassed.by, bypassed.name);
             self.events.push(EventKind::HookGone { port, hook });
         }
         self.times += new.len() as u64;

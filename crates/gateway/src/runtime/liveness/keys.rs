@@ -49,9 +49,9 @@ pub fn check_keys(configuration: &Configuration) -> Result<()> {
 }
 
 fn read(path: &str) -> Result<Vec<Key>> {
-    let text = secret::read(path, LONGEST, "keys of BFD")?;
-    let keys = parse(&text).with_context(|| format!("{path} has no keys of BFD"))?;
-    ensure!(!keys.is_empty(), "{path} has no keys of BFD: write a line such as `1 secret` into it");
+    let text = secret::read(path, LONGEST, "BFD keys")?;
+    let keys = parse(&text).with_context(|| format!("{path} has no BFD keys"))?;
+    ensure!(!keys.is_empty(), "{path} has no BFD keys: write a line such as `1 secret` into it");
     Ok(keys)
 }
 
@@ -68,13 +68,17 @@ fn parse(text: &str) -> Result<Vec<Key>> {
         let parts = line.split_once(char::is_whitespace);
         let parts = parts.and_then(|(number, secret)| Some((number.parse().ok()?, secret.trim_start())));
         let (number, secret) = parts.with_context(|| {
-            format!("line {place} is no number from 0 to 255 with a secret behind it, as `1 secret` is")
+            format!("line {place} is not a number from 0 to 255 and a secret, as `1 secret`")
         })?;
         let key = Key::new(number, secret.as_bytes());
         keys.push(key.with_context(|| {
-            format!("the secret of line {place} has {} octets; {} are the most", secret.len(), Key::LONGEST)
+            format!(
+                "the secret in line {place} has {} octets; at most {} are possible",
+                secret.len(),
+                Key::LONGEST
+            )
         })?);
-        ensure!(numbers.insert(number), "line {place} has number {number} once more; each key has its own");
+        ensure!(numbers.insert(number), "line {place} repeats number {number}; give each key its own");
     }
     Ok(keys)
 }
@@ -93,11 +97,14 @@ mod tests {
     #[test]
     fn mistakes_are_told_without_secrets() {
         let why = |text: &str| format!("{:#}", parse(text).expect_err("a mistake"));
-        assert!(why("1 a\n256 geheim").starts_with("line 2 is no number"));
-        assert!(why("geheim").starts_with("line 1 is no number"));
-        assert!(why("1").starts_with("line 1 is no number"));
-        assert_eq!(why("1 geheimgeheimgeheimgeh"), "the secret of line 1 has 21 octets; 20 are the most");
-        assert_eq!(why("1 a\n1 b"), "line 2 has number 1 once more; each key has its own");
+        assert!(why("1 a\n256 geheim").starts_with("line 2 is not a number"));
+        assert!(why("geheim").starts_with("line 1 is not a number"));
+        assert!(why("1").starts_with("line 1 is not a number"));
+        assert_eq!(
+            why("1 geheimgeheimgeheimgeh"),
+            "the secret in line 1 has 21 octets; at most 20 are possible"
+        );
+        assert_eq!(why("1 a\n1 b"), "line 2 repeats number 1; give each key its own");
         for text in ["1 a\n256 geheim", "geheim", "1 geheimgeheimgeheimgeh"] {
             assert!(!why(text).contains("geheim"));
         }
@@ -109,7 +116,7 @@ mod tests {
         let name = path.display().to_string();
         std::fs::write(&path, "# none\n").expect("a file");
         let why = format!("{:#}", read(&name).expect_err("no keys"));
-        assert!(why.ends_with("has no keys of BFD: write a line such as `1 secret` into it"), "{why}");
+        assert!(why.ends_with("has no BFD keys: write a line such as `1 secret` into it"), "{why}");
         std::fs::write(&path, "3 c\n").expect("a file");
         assert_eq!(read(&name).expect("a key").len(), 1);
         std::fs::remove_file(&path).expect("it is there");

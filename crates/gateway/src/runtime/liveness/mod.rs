@@ -180,7 +180,7 @@ impl Liveness {
         self.shared.lock().end(ending);
         ring(&self.shared.wakeup);
         if thread.join().is_none() {
-            tracing::error!("the thread of BFD was lost");
+            tracing::error!("the BFD thread has panicked");
         }
     }
 }
@@ -200,7 +200,7 @@ fn silence(event: &OwnedFd) {
 fn run(shared: &Shared, clock: Clock) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
-        tracing::debug!(%error, "the thread of BFD stays at the usual priority");
+        tracing::debug!(%error, "the BFD thread keeps normal priority");
     }
     loop {
         let round = shared.lock().round(clock.now());

@@ -46,11 +46,11 @@ impl Receiver {
     pub(super) fn open((address, port): Place) -> Result<Self, String> {
         let trouble = |error: io::Error| {
             if error.kind() == io::ErrorKind::AddrInUse {
-                let whose = "another program's: does a BFD daemon run on this machine?";
+                let whose = "in use by another program: does a BFD daemon run on this host?";
                 return format!("UDP port {port} of {address} is {whose}");
             }
             if error.kind() == io::ErrorKind::AddrNotAvailable {
-                return format!("{address} is no address of this machine");
+                return format!("{address} is not an address of this host");
             }
             format!("cannot listen at UDP port {port} of {address}: {error}")
         };

@@ -78,21 +78,23 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
         (Number::Vxlan { .. }, Number::Vxlan { vni, .. }) if own.is_same(kernel.number) => (
             Severity::Warning,
             format!(
-                "{name} of the kernel's ({kind}) has VNI {vni} on the same UDP port between the same ends, so Polder takes \
-                 its packets and it receives none: give one of them another `vni`, or `ip link delete {name}`"
+                "the kernel's {name} ({kind}) has the same ends, UDP port and VNI {vni}, so Polder takes \
+                 its packets and it receives none: give one of them another `vni`, or `ip link delete \
+                 {name}`"
             ),
         ),
         (Number::Gre { .. }, Number::Gre { .. }) if own.is_same(kernel.number) => (
             Severity::Warning,
             format!(
-                "{name} of the kernel's ({kind}) has the same ends, key and payload, so Polder takes its packets and it \
-                 receives none: give one of them another `key`, or `ip link delete {name}`"
+                "the kernel's {name} ({kind}) has the same ends, key and payload, so Polder takes its \
+                 packets and it receives none: give one of them another `key`, or `ip link delete {name}`"
             ),
         ),
         (Number::Gre { .. }, Number::Gre { header_bytes, .. }) => {
             let told = format!(
-                "{name} of the kernel's ({kind}) is between the same ends: its whole packets are left to the kernel, and all \
-                 fragments of GRE from {remote} to {local} go to Polder, since later ones do not say whose they are"
+                "the kernel's {name} ({kind}) has the same ends: its unfragmented packets stay with the \
+                 kernel, but Polder takes all GRE fragments from {remote} to {local}, because later \
+                 fragments do not show their tunnel"
             );
             let longest = mtu.saturating_sub(header_bytes);
             if kernel.mtu <= longest {
@@ -101,7 +103,8 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
             } else {
                 remedy = format!("ip link set dev {name} mtu {longest}");
                 let text = format!(
-                    "{told}; {name} has an MTU of {}, so it has fragments: `{remedy}` at both ends, or give it other addresses",
+                    "{told}; {name} has an MTU of {}, so its packets are fragmented: `{remedy}` at both \
+                     ends, or give it other addresses",
                     kernel.mtu
                 );
                 (Severity::Warning, text)
@@ -110,8 +113,8 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
         (Number::Protocol(_), Number::Protocol(_)) if own.is_same(kernel.number) => (
             Severity::Warning,
             format!(
-                "{name} of the kernel's ({kind}) has the same ends and payload, so Polder takes its packets and it receives \
-                 none: give one of them other ends, or `ip link delete {name}`"
+                "the kernel's {name} ({kind}) has the same ends and payload, so Polder takes its packets \
+                 and it receives none: give one of them other ends, or `ip link delete {name}`"
             ),
         ),
         (Number::Gre { .. } | Number::Vxlan { .. } | Number::Protocol(_), _) => return None,

@@ -102,8 +102,10 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
 
 /// Finding that the kernel decides about routed packets.
 fn decided(hook: &str) -> PreflightFinding {
-    let text =
-        format!("the kernel decides about the router's packets, and ports carry its connections: {hook}");
+    let text = format!(
+        "the kernel decides about the router's packets, and ports carry the connections that it \
+                 admits: {hook}"
+    );
     PreflightFinding::new("router".to_owned(), Severity::Fine, "decide", text)
 }
 
@@ -112,8 +114,8 @@ fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
     let count = seen.len();
     seen.retain(|found| !matches!(found.topic.as_str(), "rights" | "memory lock"));
     if seen.len() < count {
-        let text = "this is what a user sees who may start no gateway: `sudo polder check` looks with the gateway's rights, \
-                    and at rules of the kernel and other namespaces";
+        let text = "this check ran without the rights of a gateway: `sudo polder check` also examines rules \
+                    of the kernel and other namespaces";
         let finding =
             PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned());
         seen.insert(0, finding);
@@ -148,10 +150,10 @@ fn inspect_keys(tunnel: &Tunnel) -> Option<PreflightFinding> {
     let (severity, text) = match look_at_keys(tunnel)? {
         Err(why) => (Severity::Problem, why),
         Ok((_, path)) if is_open_to_others(path) => {
-            let text = format!("{path} can be read by everybody on this machine: `chmod 600 {path}`");
+            let text = format!("{path} is readable by every user of this host: `chmod 600 {path}`");
             (Severity::Warning, text)
         }
-        Ok((count, path)) => (Severity::Fine, format!("{count} in {path}; packets are sent with the first")),
+        Ok((count, path)) => (Severity::Fine, format!("{count} in {path}; sent packets use the first key")),
     };
     Some(PreflightFinding::new(format!("tunnel.{}", tunnel.name), severity, "keys", text))
 }
@@ -168,13 +170,15 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let Ok(socket) = UdpSocket::bind((tunnel.local, 0)) else {
         if UdpSocket::bind((tunnel.remote, 0)).is_ok() {
             let text = format!(
-                "the ends are swapped: {} is an address of this machine, and {} is not; `local` is the address of this end",
+                "the ends are swapped: {} is an address of this host, but {} is not; `local` is the address \
+                 of this end",
                 tunnel.remote, tunnel.local
             );
             return vec![warning("ends", text)];
         }
         let text = format!(
-            "{0} is no address of this machine, so nobody answers for it: `ip address add {0}/{1} dev lo`",
+            "{0} is not an address of this host, so ARP and neighbour discovery for it are not answered: \
+             `ip address add {0}/{1} dev lo`",
             tunnel.local,
             if tunnel.is_v6() { 128 } else { 32 },
         );
@@ -199,8 +203,8 @@ fn inspect_tunnel(tunnel: &Tunnel, interface: &str) -> Vec<PreflightFinding> {
     let mut seen = vec![finding(severity, "next hop", text)];
     if let Some(router) = router.filter(|_| tunnel.bfd.as_ref().is_some_and(|bfd| !bfd.is_multihop())) {
         let text = format!(
-            "{router} lies between the ends and lowers the TTL, so control packets are refused and the tunnel stays down: set \
-             `bfd = {{ multihop = true }}`"
+            "{router} lies between the ends and decrements the TTL, so control packets are refused and the \
+             tunnel stays down: set `bfd = {{ multihop = true }}`"
         );
         seen.push(finding(Severity::Problem, "bfd", text));
     }
@@ -215,8 +219,9 @@ fn route_to_remote(tunnel: &Tunnel, interface: &str) -> Option<(Severity, String
     let (by, _) = first_hop(&mut client, None, ends)?;
     if by != number {
         let text = format!(
-            "the kernel's route to {remote} is by another interface than {interface} (`ip route get {remote}`), so {remote} \
-             itself is the next hop: add a route by {interface}, or set `next_hop`"
+            "the kernel's route to {remote} uses another interface than {interface} (`ip route get \
+             {remote}`), so Polder takes {remote} itself as next hop: add a route through {interface}, or \
+             set `next_hop`"
         );
         return Some((Severity::Warning, text, None));
     }
@@ -234,8 +239,8 @@ fn share(configuration: &Configuration) -> Option<PreflightFinding> {
     if configuration.gateway.cpu_share == 100 || granted.unwrap_or(true) {
         return None;
     }
-    let text = "missing CAP_SYS_NICE: weights of workers and of NAPI threads cannot be set, so other processes may leave \
-                less than `cpu_share`, and the NAPI threads take more: run as root, or grant it";
+    let text = "missing CAP_SYS_NICE: priorities of workers and NAPI threads cannot be set, so workers may \
+                get less than `cpu_share` and NAPI threads take more: run as root, or grant it";
     Some(PreflightFinding::new("gateway".to_owned(), Severity::Warning, "rights", text.to_owned()))
 }
 

@@ -26,8 +26,9 @@ fn judge(bridge: &str, members: &[(&str, u32)]) -> Option<PreflightFinding> {
     let (narrow, least) = *members.iter().min_by_key(|(_, mtu)| *mtu)?;
     let (wide, most) = *members.iter().max_by_key(|(_, mtu)| *mtu)?;
     let text = format!(
-        "{wide} has an MTU of {most} and {narrow} one of {least}: a bridge cuts nothing and tells nobody, so longer frames \
-         for {narrow} are dropped; give all members, and the stations behind them, one MTU"
+        "{wide} has an MTU of {most} and {narrow} one of {least}: a bridge neither fragments nor sends ICMP \
+         errors, so frames too long for {narrow} are dropped; give all members, and the hosts behind them, \
+         the same MTU"
     );
     let of = format!("bridge.{bridge}");
     (least != most).then(|| PreflightFinding::new(of, Severity::Warning, "mtu", text))

@@ -70,8 +70,9 @@ fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
     };
     if has_v6 && mtu < LEAST_MTU_V6 {
         let text = format!(
-            "an MTU of {mtu} is below the {LEAST_MTU_V6} bytes that IPv6 asks of every link (RFC 8200, 5): senders do not \
-             go below that, and their packets are lost; {remedy}, or take its IPv6 addresses away"
+            "an MTU of {mtu} is below the {LEAST_MTU_V6} bytes that IPv6 requires of every link (RFC 8200, \
+             5): senders do not send smaller packets, and theirs are lost; {remedy}, or remove its IPv6 \
+             addresses"
         );
         findings.note(&of, Severity::Problem, "mtu", text);
     }
@@ -89,23 +90,24 @@ fn attached(
         |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     if interface.addresses.iter().all(|(address, _)| is_of_link(address)) {
         let text = format!(
-            "{name} has no address, so nobody can have it for a gateway, and it tells senders nothing: \
-             `ip address add 192.0.2.1/24 dev {name}`"
+            "{name} has no address, so hosts cannot use it as gateway and it sends no ICMP errors: `ip \
+             address add 192.0.2.1/24 dev {name}`"
         );
         findings.warn(&of, "address", text);
     }
     if interface.source_check == 1 && interfaces(configuration).count() > 1 {
         let text = format!(
-            "sources are checked strictly (rp_filter = 1), by Polder as by the kernel: IPv4 packets whose answers would \
-             leave by another port, as where routes are not symmetric, are dropped as `reverse-path`: \
+            "sources are checked strictly (rp_filter = 1), by Polder as by the kernel: IPv4 packets whose \
+             answers would leave by another port, as with asymmetric routes, are dropped as `reverse-path`: \
              `sysctl -w net.ipv4.conf.{name}.rp_filter=2 net.ipv4.conf.all.rp_filter=2`"
         );
         findings.warn(&of, "rp_filter", text);
     }
     if let Some(master) = &interface.master {
         let text = format!(
-            "{name} belongs to {master} of the kernel's, which bridges or bonds what Polder leaves to it, so packets \
-             that are routed here may be forwarded there a second time: `ip link set dev {name} nomaster`"
+            "{name} belongs to the kernel's {master}, which bridges or bonds packets that Polder leaves to \
+             it, so packets routed here may be forwarded there a second time: `ip link set dev {name} \
+             nomaster`"
         );
         findings.warn(&of, "forwarding", text);
     }
@@ -113,8 +115,8 @@ fn attached(
         interface.below.as_ref().filter(|below| interfaces(configuration).any(|(_, other)| other == *below));
     if let Some(below) = below {
         let text = format!(
-            "{name} is a VLAN of {below}, which is a router's port as well and routes the VLANs on it: packets would be \
-             taken twice, or never come here; remove [port.{port}], and its VLAN stays routed by way of {below}"
+            "{name} is a VLAN of {below}, which is also a router's port and routes its VLANs: packets would \
+             be taken twice or not at all; remove [port.{port}], and {below} still routes its VLAN"
         );
         findings.note(&of, Severity::Problem, "forwarding", text);
     }
@@ -179,7 +181,7 @@ fn left(machine: &Machine, findings: &mut Findings) {
                 true => (
                     Severity::Warning,
                     format!(
-                        "is no port: {} is left to the kernel, which forwards no {}",
+                        "is not a port: {} stays with the kernel, which does not forward {}",
                         some(&told),
                         family.name()
                     ),
@@ -187,7 +189,7 @@ fn left(machine: &Machine, findings: &mut Findings) {
                 ),
                 false => (
                     Severity::Fine,
-                    format!("is no port: {} is left to the kernel", some(&told)),
+                    format!("is not a port: {} stays with the kernel", some(&told)),
                     String::new(),
                 ),
             };
@@ -254,7 +256,7 @@ impl Family {
             configuration.ports.iter().any(|port| is_open(port) && port.device.interface().is_some());
         let end =
             if is_open { ", and goes on when Polder ends" } else { ", and ports stay closed when it ends" };
-        format!("the kernel forwards the {} packets that Polder leaves to it{end}", self.name())
+        format!("the kernel forwards {} packets that Polder leaves to it{end}", self.name())
     }
 
     /// Warning about a setting that is off.
@@ -267,7 +269,8 @@ impl Family {
             }
         };
         let effect = format!(
-            "is 0: {} packets that Polder leaves to the kernel are dropped, nobody forwards once Polder has ended{hosts}",
+            "is 0: the kernel drops {} packets that Polder leaves to it, and forwards none when Polder has \
+             ended{hosts}",
             self.name()
         );
         let (probe, remedy) = (format!("sysctl {key}"), self.remedy(&key, also));
@@ -299,14 +302,14 @@ fn tables(configuration: &Configuration, machine: &Machine, findings: &mut Findi
         return;
     }
     let Some(routes) = &machine.routes else {
-        let text = "the kernel did not tell its routes in time: run `polder check` again".to_owned();
+        let text = "the kernel did not report its routes in time: run `polder check` again".to_owned();
         return findings.warn("router", "routes", text);
     };
     for table in &configuration.router.tables {
         if routes.get(table).copied().unwrap_or(0) == 0 {
             let text = format!(
-                "table {table} is named in `tables` and has no route, so nothing is followed there: \
-                 `ip route show table {table}`; name the table that your routing daemon writes to"
+                "table {table} in `tables` has no routes (`ip route show table {table}`): name the table \
+                 that your routing daemon writes to"
             );
             findings.warn("router", "routes", text);
         }
@@ -345,8 +348,8 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
             let names = names.chain(tunnels().map(|tunnel| tunnel.name.as_str()));
             let where_to = names.collect::<Vec<_>>().join(", ");
             let text = format!(
-                "the route to {} goes by {via}, which is in no network of {where_to}: it is asked for and never answers; \
-                 name a router on one of their links, or give a port an address in its network",
+                "the route to {} has the next hop {via}, which is in no network of {where_to}, so it cannot \
+                 be resolved; name a router on one of their links, or give a port an address in its network",
                 route.to
             );
             findings.warn("router", "next hop", text);

@@ -49,8 +49,8 @@ fn finding(port: &Port, configuration: &Configuration) -> Option<PreflightFindin
     let is_af_xdp = matches!(way(interface, port), Way::AfXdp(_));
     let peer = if is_af_xdp { careless_peer(interface)? } else { return None };
     let text = format!(
-        "AF_XDP does not see the tags that {peer} puts beside its frames, so frames of other VLANs would be of the native \
-         VLAN {native}: leave `mode` out, or `native`"
+        "AF_XDP does not see VLAN tags that {peer} offloads, so tagged frames would be taken as native VLAN \
+         {native}: remove `mode` or `native`"
     );
     Some(PreflightFinding::new(format!("port.{}", port.name), Severity::Problem, "tags", text))
 }

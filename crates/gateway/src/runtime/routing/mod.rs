@@ -111,8 +111,7 @@ impl Routing {
             return Ok(());
         }
         if self.host_interfaces.is_none() {
-            self.host_interfaces =
-                Some(listen(&self.router).context("cannot make a file descriptor to wait by")?);
+            self.host_interfaces = Some(listen(&self.router).context("cannot create an epoll descriptor")?);
         }
         let is_followed = configuration.router.routes == RoutesFrom::Kernel
             || configuration
@@ -123,7 +122,7 @@ impl Routing {
             let mut follow = Follow::start(BUFFER_BYTES).context("cannot follow the kernel's tables")?;
             let settled = follow.settle(&now, PATIENCE).context("cannot follow the kernel's tables")?;
             if !settled {
-                tracing::warn!("the kernel has not told all of its tables yet; the rest follows");
+                tracing::warn!("the kernel's tables are not completely read yet; the rest follows");
             }
             self.hear(&follow)?;
             self.kernel = Some(follow);
@@ -199,7 +198,10 @@ impl Routing {
             let before = kernel.restarts();
             self.news.more = kernel.attend(now).context("cannot follow the kernel's tables")?;
             if kernel.restarts() != before {
-                tracing::warn!("the kernel told more than could be read in time; all of it is asked again");
+                tracing::warn!(
+                    "netlink messages were lost because they arrived too fast; reading all \
+                                tables again"
+                );
                 self.rehear()?;
             }
             if let Some(kernel) = self.kernel.as_mut().filter(|kernel| kernel.is_settled()) {
@@ -324,7 +326,7 @@ impl Routing {
         let (tables, left_out) = wanted::tables(configuration, self.mirror());
         if left_out > self.left_out {
             tracing::warn!(
-                "{left_out} rules of the kernel are for some packets alone, and are not followed: `ip rule`"
+                "{left_out} rules of the kernel (`ip rule`) apply only to some packets and are not followed"
             );
         }
         self.left_out = left_out;

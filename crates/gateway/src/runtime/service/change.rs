@@ -51,7 +51,9 @@ impl Service {
             }
             PortOrder::Delete if *in_file && !is_there => return Ok(unchanged(*dry_run)),
             PortOrder::Add if is_there => {
-                return Err(wrong(format!("port {name} is there: `polder port set {name}` changes it")));
+                return Err(wrong(format!(
+                    "port {name} already exists: `polder port set {name}` changes it"
+                )));
             }
             PortOrder::Set | PortOrder::Delete if !is_there => {
                 return Err(wrong(format!("there is no port {name}: `polder show ports` lists them")));
@@ -59,7 +61,8 @@ impl Service {
             PortOrder::Set | PortOrder::Delete if of.is_some() => {
                 let pattern = of.map_or("", |of| of.pattern.as_str());
                 return Err(wrong(format!(
-                    "port {name} follows from [port.\"{pattern}\"]: change that and `polder reload`, or rename the interface"
+                    "port {name} was created by [port.\"{pattern}\"]: change that and `polder reload`, or \
+                     rename the interface"
                 )));
             }
             PortOrder::Set | PortOrder::Delete if place.is_none() && !in_file => {
@@ -189,7 +192,8 @@ impl Service {
             Ok(changes) => gateway.events.note(EventKind::ReloadTakenBack { changes }),
             Err(error) => {
                 tracing::error!(
-                    "not confirmed; cannot take it back, the new configuration goes on: {error:#}"
+                    "not confirmed, but the change cannot be reverted; the new configuration stays active: \
+                     {error:#}"
                 );
             }
         }
@@ -253,8 +257,8 @@ fn is_free(confirmation: &Confirmation, request: ReloadRequest, now: Nanos) -> R
     let Some(pending) = confirmation.pending() else { return Ok(()) };
     ensure!(
         request.confirm.is_some(),
-        "a change waits to be confirmed for {} s more: `polder confirm` keeps it, `polder reload --confirm 60` goes on \
-         from it, and both are taken back unless they are confirmed",
+        "a change waits another {} s for confirmation: `polder confirm` keeps it; `polder reload --confirm \
+         60` adds a further change, and both are reverted unless confirmed",
         pending.until.since(now).0 / Nanos::SECOND.0
     );
     Ok(())
@@ -266,7 +270,8 @@ fn way_back(gateway: &Gateway, plan: &Plan, until: Nanos) -> Result<Pending> {
     let back = difference(&plan.difference.target, before);
     ensure!(
         back.restart.is_empty(),
-        "this could not be taken back without a restart, so nothing was changed: reload without `--confirm`\n{back}"
+        "this change could not be reverted without a restart, so nothing was changed: reload without \
+         `--confirm`\n{back}"
     );
     let closed = closing(plan.difference.ports.added.iter());
     Ok(Pending { until, back: Back::To(Box::new(before.clone())), closed })

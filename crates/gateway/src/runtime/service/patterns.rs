@@ -80,7 +80,7 @@ impl Service {
         for name in gone {
             // The port is closed already, and its removal is retried.
             if let Err(refusal) = self.change_ports(std::slice::from_ref(name), &[]) {
-                tracing::warn!("port {name} is still there: {}", refusal.message);
+                tracing::warn!("cannot remove port {name}: {}", refusal.message);
             }
         }
         let failed = |port: &AddedPort| {
@@ -104,7 +104,7 @@ impl Service {
         }
         if let Err(refusal) = self.change_ports(&[], &[]) {
             let why = refusal.message;
-            tracing::warn!("the router's ports carry nothing while the kernel has their packets: {why}");
+            tracing::warn!("the router's ports carry no connection while they yield to the kernel: {why}");
         }
     }
 

@@ -48,9 +48,8 @@ fn decide(found: &[PreflightFinding], yes: bool, command: &str) -> Result<()> {
     }
     let lines = found.iter().map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
     bail!(
-        "this machine would lose traffic of its own, so nothing was changed:\n{}\n\
-         `polder {command} --yes` does it all the same; with `--confirm 60` it is taken back after 60 s unless \
-         `polder confirm` comes",
+        "this host would lose its own traffic, so nothing was changed:\n{}\n`polder {command} --yes` \
+         applies it anyway; with `--confirm 60` it is reverted after 60 s unless `polder confirm` is run",
         lines.join("\n")
     )
 }
@@ -96,7 +95,7 @@ fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
     let told = told.map(|own| format!("{}/{} ({})", own.address, own.bits, machine.name(own.index)));
     let told = told.collect::<Vec<_>>();
     if !told.is_empty() {
-        losses.push(format!("this machine's own {}", some(&told)));
+        losses.push(format!("its own {}", some(&told)));
     }
     for (index, gateway) in &machine.default_routes {
         if silent.contains(index) {
@@ -108,13 +107,13 @@ fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
         .login
         .filter(|login| is_own(login.server) || login.way_back.is_some_and(|index| silent.contains(&index)))
     {
-        losses.push(format!("the connection that you are logged in by (SSH from {})", login.client));
+        losses.push(format!("your login (SSH from {})", login.client));
     }
     let others = machine.connections.iter().filter(|open| is_own(open.local.ip()));
     let others = others.map(|Connection { local, remote }| format!("{remote} to port {}", local.port()));
     let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
     if !others.is_empty() {
-        losses.push(format!("TCP connections that are open: from {}", some(&others)));
+        losses.push(format!("open TCP connections: from {}", some(&others)));
     }
     losses
 }
@@ -122,8 +121,8 @@ fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
 fn text(interface: &str, losses: &[String], port: &Port, configuration: &Configuration) -> String {
     let bridge = configuration.bridge_of(port.id).map_or("the bridge", |bridge| &bridge.name);
     format!(
-        "Polder takes {interface} whole, and with it goes {}: give the addresses to a TAP that is a member of {bridge} \
-         (`tap = \"…\"`), or manage this machine by another interface",
+        "Polder takes all packets of {interface}, so this host would lose {}: give the addresses to a TAP \
+         that is a member of {bridge} (`tap = \"…\"`), or manage this host by another interface",
         losses.join("; ")
     )
 }

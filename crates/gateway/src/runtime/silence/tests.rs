@@ -87,11 +87,11 @@ fn the_default_route_and_the_login_are_named() {
     machine.default_routes.clear();
     let [client, server] = ["198.51.100.7", "192.0.2.1"].map(|text| text.parse::<IpAddr>().expect(text));
     machine.login = Some(Login { client, server, way_back: Some(2) });
-    lan_loses(&machine, "logged in by (SSH from 198.51.100.7)");
+    lan_loses(&machine, "your login (SSH from 198.51.100.7)");
     machine.login = Some(Login { client, server, way_back: Some(4) });
     assert_eq!(found(BRIDGE, &machine), [], "it goes another way");
     machine.addresses = vec![address(2, "192.0.2.1")];
-    lan_loses(&machine, "logged in by");
+    lan_loses(&machine, "your login");
 }
 
 #[test]

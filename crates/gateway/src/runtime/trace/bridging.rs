@@ -111,7 +111,7 @@ impl Teller<'_> {
         }
         match known {
             Some(entry) if entry.is_static => {
-                format!("{to} is bound to {} by configuration", self.name(entry.port))
+                format!("{to} is a static address of {}", self.name(entry.port))
             }
             Some(entry) => {
                 let age = second.saturating_sub(entry.seen);
@@ -120,8 +120,8 @@ impl Teller<'_> {
                 format!("{to} is behind {port}, seen {age} s ago, forgotten in {left} s")
             }
             None if to == MacAddress::BROADCAST => "for all stations".to_owned(),
-            None if to.is_multicast() => format!("{to} is a group"),
-            None => format!("{to} is not known"),
+            None if to.is_multicast() => format!("{to} is a multicast address"),
+            None => format!("{to} is unknown"),
         }
     }
 
@@ -138,16 +138,10 @@ impl Teller<'_> {
         if let Some((from, name)) = source {
             let known = [
                 (learning.learned, format!("learn {from} behind {name}")),
-                (learning.moved, format!("find {from} behind {name}, where it was not before")),
-                (
-                    learning.pinned,
-                    format!("not learn {from}, which is bound to another port by configuration"),
-                ),
-                (
-                    learning.limited,
-                    format!("not learn {from}: {name} has as many addresses as it may (`fdb_max_learned`)"),
-                ),
-                (learning.full, format!("not learn {from}: there is no room (`max_entries`)")),
+                (learning.moved, format!("move {from} to {name}, from another port")),
+                (learning.pinned, format!("not learn {from}, which is a static address of another port")),
+                (learning.limited, format!("not learn {from}: {name} has reached `fdb_max_learned`")),
+                (learning.full, format!("not learn {from}: the table is full (`max_entries`)")),
             ];
             effects.extend(known.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));
         }
@@ -157,24 +151,23 @@ impl Teller<'_> {
                     format!("ask for the link-layer address of {address} on {}", self.interface(interface))
                 }
                 Notice::Heard { interface, address, mac } => {
-                    format!("remember that {address} on {} is {mac}", self.interface(interface))
+                    format!("store {mac} as link-layer address of {address} on {}", self.interface(interface))
                 }
                 Notice::Silent { interface, address } => {
-                    format!("give up on {address} on {}", self.interface(interface))
+                    format!("mark {address} on {} unreachable", self.interface(interface))
                 }
             });
         }
         if walked.told.1 > 0 {
             effects.push(
-                "tell the sender nothing: it may not be told, or there is no address to speak from"
-                    .to_owned(),
+                "send no ICMP error: not allowed for this packet, or there is no source address".to_owned(),
             );
         }
         let limits = self.gateway.configuration.bridge_of(port).map(|bridge| bridge.flood_limit);
         let is_limited = limits
             .is_some_and(|limits| limits.unknown_unicast.or(limits.multicast).or(limits.broadcast).is_some());
         if learning.flooded > 0 && is_limited {
-            effects.push("count for `flood_limit`, which a trace takes for not used up".to_owned());
+            effects.push("count towards `flood_limit`, which a trace assumes is not exhausted".to_owned());
         }
         effects
     }

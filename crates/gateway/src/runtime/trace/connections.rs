@@ -37,7 +37,7 @@ impl Teller<'_> {
     /// Reason why the kernel gets a packet; `None` if the port carries it.
     fn why_kernel(&self, frame: &[u8]) -> Option<String> {
         let Some((tuple, ends)) = tuple(frame) else {
-            return Some("it is no whole packet of TCP or UDP without options".to_owned());
+            return Some("it is not an unfragmented TCP or UDP packet without IP options".to_owned());
         };
         if let Some(obstacle) = self.gateway.connection_obstacle() {
             return Some(obstacle);
@@ -50,7 +50,7 @@ impl Teller<'_> {
         });
         match connections.next() {
             None => Some(
-                "no connection of conntrack that may be carried has these addresses and ports".to_owned(),
+                "conntrack has no connection with these addresses and ports that may be carried".to_owned(),
             ),
             Some(_) if ends => Some("a SYN, FIN or RST may begin or end the connection".to_owned()),
             Some(entered) => entered.seen.reason(&self.gateway.hooks.each_packet()),

@@ -29,9 +29,8 @@ impl Teller<'_> {
             Some(Ok(XdpVerdict::Taken)) => (format!("; its {hook} program takes the packet"), true),
             Some(Ok(XdpVerdict::Carried)) => {
                 let decider = if port.role == Role::Router { "router" } else { "bridge" };
-                let text = format!(
-                    "; its {hook} program carries the packet by itself, as the {decider} has decided before"
-                );
+                let text =
+                    format!("; its {hook} program forwards the packet, as the {decider} has decided before");
                 (text, true)
             }
             Some(Ok(XdpVerdict::Kernel)) => {
@@ -43,7 +42,10 @@ impl Teller<'_> {
             }
             Some(Ok(XdpVerdict::Dropped)) => (format!("; its {hook} program drops the packet"), false),
             Some(Err(errno)) => (
-                format!("; what its {hook} program does cannot be asked ({errno}), and is taken for granted"),
+                format!(
+                    "; cannot ask what its {hook} program does ({errno}); the trace assumes that it \
+                         takes the packet"
+                ),
                 true,
             ),
         };
@@ -60,7 +62,7 @@ impl Teller<'_> {
             return self.step("worker", "worker 0, the only one", facts([("worker", json!(0))]));
         }
         let by_queue = match queues {
-            1 => "worker 0 receives it, whose the port's queue is".to_owned(),
+            1 => "worker 0 receives it, because it owns the port's queue".to_owned(),
             _ => format!(
                 "the device chooses one of {queues} queues; queue q is received by worker q mod {workers}"
             ),

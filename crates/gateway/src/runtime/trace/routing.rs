@@ -44,7 +44,7 @@ impl Teller<'_> {
             ([], _) if walked.waiting > 0 => {
                 self.step(
                     "route",
-                    "the neighbour's link-layer address is not known: the packet waits for it",
+                    "the neighbour's link-layer address is unknown: the packet waits for it",
                     Facts::new(),
                 );
             }
@@ -54,7 +54,7 @@ impl Teller<'_> {
                 let text = if first.egress == came.ingress {
                     format!("the gateway answers it, by {name}")
                 } else {
-                    format!("handed to the machine, by {name}")
+                    format!("handed to the host, by {name}")
                 };
                 self.step("route", text, facts([("port", json!(name))]));
             }
@@ -71,7 +71,7 @@ impl Teller<'_> {
         let Lookup { interface, source, destination, found } = lookup;
         let name = self.interface(interface.id);
         let row = self.gateway.lasting.routing.covering(*destination, Some(*source)).into_iter().next();
-        let by = row.as_ref().map_or("no prefix covers it".to_owned(), origin);
+        let by = row.as_ref().map_or("no route matches".to_owned(), origin);
         let lead = match found {
             Found::Nothing => "no route".to_owned(),
             Found::Hop(hop) if hop.address == *destination => {
@@ -84,12 +84,12 @@ impl Teller<'_> {
                 format!("one of {count}, by the flow's hash {hash:#010x}: {member}")
             }
             Found::Connected(on) => format!("a station on {}", self.interface(*on)),
-            Found::Local => "an address of this machine".to_owned(),
-            Found::Broadcast => "all stations of a network".to_owned(),
+            Found::Local => "an address of this host".to_owned(),
+            Found::Broadcast => "all hosts of a network".to_owned(),
             Found::Blackhole => "nowhere (blackhole)".to_owned(),
             Found::Unreachable => "nowhere (unreachable)".to_owned(),
-            Found::Elsewhere => "an interface that is down or gone".to_owned(),
-            Found::Kernel => "the kernel, which forwards it".to_owned(),
+            Found::Elsewhere => "an interface that is down or missing".to_owned(),
+            Found::Kernel => "the kernel, which will forward it".to_owned(),
             Found::Prohibit => "nowhere (prohibit)".to_owned(),
         };
         let ttl = hops_left(&came.bytes).map(|ttl| format!(", TTL {ttl}")).unwrap_or_default();

@@ -78,7 +78,7 @@ impl Giver {
             }
         });
         if let Err(error) = thread {
-            tracing::error!(%error, "cannot start the thread that hands the gateway over");
+            tracing::error!(%error, "cannot start the thread for hand-overs");
             self.is_busy.store(false, Ordering::Relaxed);
         }
     }
@@ -87,9 +87,10 @@ impl Giver {
         let HandOverRequest { format } = request;
         ensure!(
             format == FORMAT,
-            "this gateway hands over in form {FORMAT}, and the other program takes form {format}: restart the gateway"
+            "this gateway uses hand-over format {FORMAT}, but the new program uses {format}: restart the \
+             gateway"
         );
-        let peer = socket_peercred(stream).context("cannot find out who asks")?;
+        let peer = socket_peercred(stream).context("cannot determine the user of the request")?;
         ensure!(
             peer.uid == geteuid() || peer.uid.is_root(),
             "only this gateway's own user and root may upgrade it"
@@ -97,7 +98,7 @@ impl Giver {
         if let Some(differs) = differs {
             bail!("{differs}");
         }
-        ensure!(self.successor().is_none(), "the gateway has been handed over already");
+        ensure!(self.successor().is_none(), "the gateway was already handed over");
         // Relaxed: the flag orders nothing.
         ensure!(!self.is_busy.swap(true, Ordering::Relaxed), "another upgrade is under way");
         Ok(())
@@ -107,7 +108,7 @@ impl Giver {
         let gateway = lock(&self.gateway);
         match outcome {
             Ok(true) => {}
-            Ok(false) => tracing::info!("another program could take over, and does not: it was a dry run"),
+            Ok(false) => tracing::info!("the new program could take over; this was a dry run"),
             Err(error) => gateway.events.note(EventKind::UpgradeFailed { why: format!("{error:#}") }),
         }
     }
@@ -124,17 +125,21 @@ impl Giver {
 
     /// The hand-over, while devices may hold more packets than usual.
     fn hand_over_deep(&self, stream: UnixStream) -> Result<bool> {
-        let process = socket_peercred(&stream).context("cannot find out who asks")?.pid;
+        let process = socket_peercred(&stream).context("cannot determine the user of the request")?.pid;
         let process = process.as_raw_nonzero().get().unsigned_abs();
         let channel = Channel::new(stream, STEP)?;
-        let begun = channel.receive(STEP).context("the new program has not begun")?.0;
-        ensure!(matches!(begun, Message::Begin), "the new program begins with {begun:?}");
+        let begun = channel.receive(STEP).context("the new program did not start its request")?.0;
+        ensure!(matches!(begun, Message::Begin), "unexpected first message of the new program: {begun:?}");
         self.offer(&channel).context("cannot offer the gateway to the new program")?;
-        let ready = channel.receive(READY).map_err(ended).context("the new program did not come up")?.0;
+        let ready = channel.receive(READY).map_err(ended).context("the new program did not start")?.0;
         if matches!(ready, Message::Enough) {
             return Ok(false);
         }
-        ensure!(matches!(ready, Message::Ready), "the new program says {ready:?} when it is to be ready");
+        ensure!(
+            matches!(ready, Message::Ready),
+            "unexpected message of the new program, which should be \
+                                                  ready: {ready:?}"
+        );
         let mut gateway = lock(&self.gateway);
         let parked = gateway.park();
         let took = self.give_state(&channel, &mut gateway);
@@ -189,7 +194,7 @@ impl Giver {
         let descriptors = locks.iter().map(|(_, lock)| lock.descriptor()).collect::<Vec<_>>();
         channel.send(&Message::State(Box::new(state)), &descriptors)?;
         let took = channel.receive(TAKE).map_err(ended)?.0;
-        ensure!(matches!(took, Message::Took), "it says {took:?}");
+        ensure!(matches!(took, Message::Took), "unexpected message: {took:?}");
         channel.send(&Message::Granted, &[]).map_err(ended)
     }
 }

@@ -71,18 +71,23 @@ impl Inheritance {
     pub(in crate::runtime) fn receive(socket: &Path, dry_run: bool) -> Result<Self> {
         let mut client = Client::connect(socket)?;
         let answer = client.ask(Ask::HandOver(HandOverRequest { format: FORMAT })).map_err(older)?;
-        let Answer::HandingOver(_) = answer else { bail!("the gateway answers {answer:?}") };
+        let Answer::HandingOver(_) = answer else { bail!("unexpected answer of the gateway: {answer:?}") };
         let channel = Channel::new(client.into_stream()?.into_inner(), STEP)?;
         channel.send(&Message::Begin, &[])?;
-        let (message, sockets) = channel.receive(STEP).context("the gateway offers nothing")?;
-        let Message::Offer(offer) = message else { bail!("the gateway offers {message:?}") };
+        let (message, sockets) = channel.receive(STEP).context("the gateway sent no offer")?;
+        let Message::Offer(offer) = message else { bail!("unexpected offer of the gateway: {message:?}") };
         let mut sockets = sockets.into_iter();
         let (listener, metrics) = (sockets.next(), sockets.next());
         ensure!(listener.is_some(), "the gateway has passed no control socket");
         let (mut parts, mut anew) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..offer.ports {
             let (message, descriptors) = channel.receive(STEP).context("a port is missing in the offer")?;
-            let Message::Port(PortOffer { name, kind }) = message else { bail!("a port is {message:?}") };
+            let Message::Port(PortOffer { name, kind }) = message else {
+                bail!(
+                    "unexpected message in place \
+                                                                                of a port: {message:?}"
+                )
+            };
             match kind.obstacle() {
                 None => drop(parts.insert(name, Parts { kind, descriptors })),
                 Some(obstacle) => drop(anew.insert(name, obstacle)),
@@ -123,7 +128,7 @@ impl Inheritance {
         offered.sort();
         ensure!(
             own == offered,
-            "the gateway has other ports or tunnels than the file: `polder diff` names them"
+            "the running gateway has other ports or tunnels than the file: `polder diff` shows them"
         );
         Ok(renumbered)
     }
@@ -182,7 +187,7 @@ impl Inheritance {
         }
         let mut anew = lock(&self.anew);
         let why = anew.entry(port.name.clone()).or_insert_with(|| why_not_passed(&port.device).to_owned());
-        Some(format!("the program before has it until it ends: {why}"))
+        Some(format!("the previous program uses it until it ends: {why}"))
     }
 
     /// Stops the predecessor and imports its state. Once the predecessor grants the take-over, activates the
@@ -207,14 +212,19 @@ impl Inheritance {
 
     fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
         let (message, descriptors) = self.channel.receive(STEP).context("the gateway does not hand over")?;
-        let Message::State(mut state) = message else { bail!("the gateway hands over {message:?}") };
+        let Message::State(mut state) = message else {
+            bail!(
+                "unexpected hand-over message of the gateway: \
+                                                              {message:?}"
+            )
+        };
         let locks = std::mem::take(&mut state.locks);
         gateway.resume(*state)?;
         self.channel.send(&Message::Took, &[])?;
         // Without a time limit: only a closed connection tells that the predecessor continues.
         let (message, _) =
-            self.channel.receive(None::<Duration>).context("the gateway takes back what it has given")?;
-        ensure!(matches!(message, Message::Granted), "the gateway gives leave by {message:?}");
+            self.channel.receive(None::<Duration>).context("the gateway cancelled the hand-over")?;
+        ensure!(matches!(message, Message::Granted), "unexpected confirmation of the gateway: {message:?}");
         // Until the grant, the locks belong to the predecessor.
         gateway.take_locks(locks.into_iter().zip(descriptors));
         Ok(())
@@ -224,11 +234,11 @@ impl Inheritance {
     pub(in crate::runtime) fn await_end(&self) {
         // A predecessor that ends without a message has closed them as well.
         if let Err(error) = self.channel.receive::<Message>(TAKE) {
-            tracing::warn!(%error, "the program before has not said that it let go of its devices");
+            tracing::warn!(%error, "the previous program did not confirm that it has released its devices");
         }
         self.is_gone.store(true, Ordering::Relaxed);
         if let Some(Err(error)) = self.served.get().map(Claimed::listen_anew) {
-            tracing::warn!(%error, "clients of the control socket see the process before");
+            tracing::warn!(%error, "clients of the control socket still reach the previous process");
         }
     }
 
@@ -252,7 +262,7 @@ pub(in crate::runtime) struct SteppedBack {
 impl Drop for SteppedBack {
     fn drop(&mut self) {
         if let Err(error) = setpriority_process(None, self.nice) {
-            tracing::warn!(%error, "the thread stays at the lowest priority");
+            tracing::warn!(%error, "the thread keeps the lowest priority");
         }
     }
 }
@@ -270,7 +280,7 @@ fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Explains the refusal of a gateway that does not know the request.
 fn older(error: ClientError) -> anyhow::Error {
     if matches!(error, ClientError::Refused { kind: Fault::Request, .. }) {
-        return anyhow!("the gateway is of a version that cannot hand over: restart it");
+        return anyhow!("the running version of the gateway cannot hand over: restart it");
     }
     error.into()
 }

@@ -213,7 +213,7 @@ impl Worker {
         let Attachment { port, class, weight, rx, tx, backlog } = attachment;
         for rx in rx {
             if let Err(error) = self.listen(&*rx) {
-                tracing::error!(port = port.0, %error, "cannot wait for the port's events");
+                tracing::error!(port = port.0, %error, "cannot poll the port's event descriptor");
             }
             // Queue *q* is polled by worker *q* mod the number of workers.
             let before = self.receivers.iter().filter(|queue| queue.port == port).count();

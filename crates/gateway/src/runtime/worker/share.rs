@@ -77,7 +77,8 @@ impl Worker {
         let Some(share) = &self.schedule.share else { return };
         let nice = nice_for(share.percent);
         if let Err(error) = setpriority_process(Some(gettid()), nice) {
-            tracing::info!(%error, nice, "the worker keeps its weight: others may leave it less than its share");
+            tracing::info!(%error, nice, "cannot raise the worker's priority: other threads may leave it \
+                                          less than its `cpu_share`");
         }
     }
 

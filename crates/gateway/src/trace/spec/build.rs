@@ -21,19 +21,19 @@ pub struct Defaults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// A bridge port needs a destination MAC address.
-    #[error("the port goes by link-layer addresses: begin with `eth dst MAC /`")]
+    #[error("packets of this port need a destination MAC address: begin with `eth dst MAC /`")]
     NoStation,
     /// An IP header without addresses.
-    #[error("`ip` goes nowhere: add `dst ADDRESS`")]
+    #[error("`ip` has no destination: add `dst ADDRESS`")]
     NoDestination,
     /// A layer that needs an IP header before it.
-    #[error("`{0}` is not in IP: put `ip dst ADDRESS /` in front of it")]
+    #[error("`{0}` needs IP: put `ip dst ADDRESS /` in front of it")]
     NotInIp(&'static str),
     /// VXLAN without UDP before it.
-    #[error("`vxlan` is not in UDP: put `udp /` in front of it")]
+    #[error("`vxlan` needs UDP: put `udp /` in front of it")]
     NotInUdp,
     /// A layer inside another that cannot contain it.
-    #[error("`{0}` cannot be in `{1}`")]
+    #[error("`{0}` cannot follow `{1}`")]
     Misplaced(&'static str, &'static str),
     /// The packet is too long.
     #[error("the packet has {0} bytes; at most {LONGEST} can be traced")]

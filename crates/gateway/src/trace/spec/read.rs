@@ -72,7 +72,7 @@ impl Words<'_> {
         };
         let Some(layer) = names().find(|name| *name == token.text) else {
             let near = nearest(token.text, names()).map(|near| format!(": is `{near}` meant?"));
-            let message = format!("`{}` is no layer{}", token.text, near.unwrap_or_default());
+            let message = format!("`{}` is not a layer{}", token.text, near.unwrap_or_default());
             return Err(SpecError::new(token.span, message, expected));
         };
         (self.layer, self.seen) = (layer, Vec::new());
@@ -147,7 +147,7 @@ impl Words<'_> {
         }
         match target {
             Some(target) => Ok(Layer::Arp(Arp { target, ..arp })),
-            None => Err(SpecError::new(word.span, "`arp` asks for nobody", "`target ADDRESS`")),
+            None => Err(SpecError::new(word.span, "`arp` has no target address", "`target ADDRESS`")),
         }
     }
 
@@ -163,7 +163,7 @@ impl Words<'_> {
         }
         let expected = if *family == Some(true) { "an address of IPv6" } else { "an address of IPv4" };
         let span = self.tokens[self.at - 1].span.clone();
-        Err(SpecError::new(span, "a packet is of one family", expected))
+        Err(SpecError::new(span, "all addresses of a packet have one family", expected))
     }
 
     fn of_ip(&mut self, is_v6: Option<bool>) -> Result<Layer, SpecError> {
@@ -312,7 +312,7 @@ impl Words<'_> {
             if let Some((at, wrong)) = token.text.char_indices().find(|(_, character)| !is_digit(character)) {
                 let start = token.span.start + at;
                 let span = start..start + wrong.len_utf8();
-                return Err(SpecError::new(span, format!("`{wrong}` is no digit"), EXPECTED));
+                return Err(SpecError::new(span, format!("`{wrong}` is not a digit"), EXPECTED));
             }
             digits.extend(token.text.chars().filter_map(|digit| digit.to_digit(16)));
             let span = token.span;

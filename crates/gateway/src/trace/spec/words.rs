@@ -66,7 +66,7 @@ impl<'a> Words<'a> {
     pub(super) fn unknown(&self, token: &Token<'_>) -> SpecError {
         let names = self.fields().iter().map(|field| field.split(' ').next().unwrap_or_default());
         let near = nearest(token.text, names).map(|near| format!(": is `{near}` meant?")).unwrap_or_default();
-        let message = format!("`{}` is no word of `{}`{near}", token.text, self.layer);
+        let message = format!("`{}` is not a field of `{}`{near}", token.text, self.layer);
         SpecError::new(token.span.clone(), message, self.choices())
     }
 
@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
             Some(token) => Ok(token),
             None => {
                 let at = self.tokens.get(self.at).map_or(self.end..self.end, |token| token.span.clone());
-                Err(SpecError::new(at, format!("`{of}` says nothing"), expected))
+                Err(SpecError::new(at, format!("`{of}` has no value"), expected))
             }
         }
     }

@@ -14,7 +14,7 @@ const PATIENCE: &str = "900";
 /// Progress that the guest reports, in order.
 const STEPS: [&str; 8] = [
     "installed 0.1.0",
-    "runs: notify main 2 ports carry",
+    "runs: notify main 2 ports up",
     "reloads, and refuses what is wrong",
     "goes on as another process",
     "is restarted when it is killed",

@@ -32,7 +32,7 @@ pub(super) fn failed_add(bench: &mut Bench) -> anyhow::Result<String> {
     for (name, from, to, why) in [
         ("wan", "\"bridge\":\"lan\"", "\"bridge\":\"wan\"", "there is no bridge `wan`"),
         ("vlan", "\"bridge\"", "\"vlan\":4095,\"bridge\"", "4095"),
-        ("typo", "\"bridge\"", "\"vlna\":5,\"bridge\"", "no key of this plugin"),
+        ("typo", "\"bridge\"", "\"vlna\":5,\"bridge\"", "has no such key"),
         ("none", "host-local", "no-such-ipam", "no IPAM plugin no-such-ipam"),
         ("range", "10.88.0.250", "10.89.0.250", "IPAM plugin host-local"),
         // Behind the address.

@@ -75,7 +75,7 @@ pub(super) fn forced_modes(cell: &mut Cell<'_>) -> anyhow::Result<()> {
         let opens = opens(cell.bench)?;
         cell.bench.end()?;
         let Some(about) = about else { continue };
-        let doubts = about.text.contains("not opened");
+        let doubts = about.text.contains("opening the port fails");
         let text = format!(
             "mode = \"{mode}\": {} ({})",
             about.text,

@@ -98,7 +98,7 @@ fn bird_takes_our_packets_and_we_take_its() {
     assert!(is(&gateway, "state", "up") && bird.is_up());
     let shown =
         command::run(Command::new(polder()).args(["show", "tunnels", "--socket"]).arg(gateway.socket()));
-    assert!(shown.unwrap().contains(" not authentic"));
+    assert!(shown.unwrap().contains(" with failed authentication"));
     turn_keys(&gateway, &bird, &keys);
     assert_eq!(self::downs(&gateway), downs, "{}", events(&gateway));
     goes_on_in_another_process(&gateway, &bird);

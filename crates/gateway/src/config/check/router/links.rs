@@ -43,11 +43,14 @@ fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
     let name = &tunnel.value.name;
     let Some(kind) = tunnel.kind() else { return };
     if let Some(addresses) = tunnel.at("addresses").filter(|_| kind.carries_frames()) {
-        let message = format!("`{name}` carries Ethernet frames and has no addresses");
+        let message = format!("`{name}` carries Ethernet frames and cannot have addresses");
         let remedy = "remove `addresses`, or make it `kind = \"gre\"` at both gateways";
         findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
     } else if !kind.carries_frames() && !tunnel.has("addresses") {
-        let message = format!("nobody but Polder has `{name}`, so it needs addresses to route by");
+        let message = format!(
+            "the kernel has no interface `{name}`, so its addresses have to stand in the \
+                               file"
+        );
         let examples =
             [Ipv4Addr::new(192, 0, 2, 0).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0).into()];
         let examples = examples.into_iter().filter(|&address: &IpAddr| kind.carries(address));
@@ -64,9 +67,11 @@ fn is_pair(own: &[Owned<'_>], findings: &Findings) {
     for (_, address, span) in own {
         let (enough, pair) = if address.address.is_ipv4() { (30, 31) } else { (126, 127) };
         if address.bits < enough {
-            let message = format!("a tunnel has two ends, and {address} is a network of more");
-            let remedy =
-                format!("make it /{pair}: what is for an address that nobody has would go to and fro");
+            let message = format!("a tunnel has two ends, but {address} is a network of more addresses");
+            let remedy = format!(
+                "make it /{pair}: packets to unused addresses would go back and forth between the \
+                         ends"
+            );
             findings.note(Diagnostic::warning(span.clone(), message).remedy(remedy));
         }
     }
@@ -79,7 +84,7 @@ fn carries_v6(tunnel: &Draft<Tunnel>, own: &[Owned<'_>], findings: &Findings) {
     if let (Some((_, _, address)), Some((Some(mtu), span))) = (v6, mtu)
         && mtu < LEAST_MTU_V6
     {
-        let message = format!("an MTU of {mtu} is too small for IPv6");
+        let message = format!("the MTU {mtu} is too small for IPv6");
         findings.note(
             Diagnostic::error(span.clone(), message)
                 .related(address.clone(), "the address")

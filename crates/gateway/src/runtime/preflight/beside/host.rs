@@ -77,7 +77,7 @@ impl Host {
         match self.owners.get(&inode) {
             Some((name, _)) if name.starts_with("polder") => None,
             Some((name, id)) => Some(format!("{name} ({id})")),
-            None => Some("a process that is not seen here".to_owned()),
+            None => Some("a process outside this PID namespace".to_owned()),
         }
     }
 }

@@ -46,8 +46,8 @@ fn judge(configuration: &Configuration, host: &Host) -> Vec<PreflightFinding> {
         let (severity, remedy) =
             if host.may_look { (Severity::Fine, "") } else { (Severity::Warning, ": run as root") };
         let text = format!(
-            "{} processes or network namespaces could not be looked at, so interfaces there that receive by a port are \
-             not named{remedy}",
+            "{} processes or network namespaces could not be examined, so interfaces there that depend on a \
+             port may be missing here{remedy}",
             host.elsewhere.unread
         );
         found.push(PreflightFinding::new("gateway".to_owned(), severity, TOPIC, text));
@@ -60,9 +60,11 @@ fn rewritten(service: &str) -> PreflightFinding {
     let evidence = Evidence {
         object: format!("IPVS service {service}"),
         probe: "ipvsadm -Ln".to_owned(),
-        remedy: "use direct routing or tunnels (`ipvsadm -g`, `-i`), or leave the servers' interface to the kernel".to_owned(),
+        remedy: "use direct routing or tunnels (`ipvsadm -g`, `-i`), or remove the servers' interface from \
+                 the configuration"
+            .to_owned(),
     };
-    let effect = "rewrites addresses, and its servers' answers are routed as they are";
+    let effect = "rewrites addresses, but Polder routes its servers' answers unchanged";
     PreflightFinding::about("router".to_owned(), Severity::Warning, TOPIC, effect, evidence)
 }
 
@@ -130,10 +132,8 @@ impl Taken<'_> {
         let (port, name) = (&self.port.name, &self.link.name);
         let (effect, remedy) = match self.port.role {
             Role::Router | Role::Underlay => (
-                format!(
-                    "has the link-layer address of {name}, by which [port.{port}] takes packets for other addresses"
-                ),
-                "use a macvlan with an address of its own".to_owned(),
+                format!("has the MAC address of {name}, so [port.{port}] takes its packets"),
+                "use a macvlan with a MAC address of its own".to_owned(),
             ),
             Role::Bridge => {
                 let remedy = match upper.kind.as_str() {
@@ -143,13 +143,13 @@ impl Taken<'_> {
                     "vlan" => {
                         let id = upper.vlan.map(|vlan| format!(" type vlan id {vlan}")).unwrap_or_default();
                         format!(
-                            "make it on a TAP that is a member of {}: `ip link add link TAP name …{id}`",
+                            "create it on a TAP that is a member of {}: `ip link add link TAP name …{id}`",
                             self.bridge
                         )
                     }
                     _ => format!("put it on a TAP that is a member of {} (`tap = \"…\"`)", self.bridge),
                 };
-                (format!("receives nothing by {name}: {} takes every frame", self.bridge), remedy)
+                (format!("receives nothing on {name}: {} takes every frame", self.bridge), remedy)
             }
         };
         self.warn(&effect, Evidence { object, probe, remedy })
@@ -165,7 +165,7 @@ impl Taken<'_> {
                 probe: "cat /proc/net/pppoe".to_owned(),
                 remedy: format!("have pppd use a TAP that is a member of {}", self.bridge),
             };
-            found.push(self.warn(&format!("receives nothing by {name}"), evidence));
+            found.push(self.warn(&format!("receives nothing on {name}"), evidence));
         }
     }
 
@@ -183,7 +183,7 @@ impl Taken<'_> {
                 probe: "ss -anp --tcp --udp --raw".to_owned(),
                 remedy: format!("bind it to a TAP that is a member of {}", self.bridge),
             };
-            found.push(self.warn(&format!("is bound to {name} and hears nothing"), evidence));
+            found.push(self.warn(&format!("is bound to {name} and receives nothing"), evidence));
         }
     }
 
@@ -210,10 +210,10 @@ impl Taken<'_> {
             };
             let name = &self.link.name;
             match is_sure {
-                true => self.warn(&format!("hears no {loss} on {name}"), evidence),
+                true => self.warn(&format!("receives no {loss} on {name}"), evidence),
                 false => self.note(
                     Severity::Fine,
-                    &format!("may hear less on {name}: its filter could not be read"),
+                    &format!("may receive fewer packets on {name}: its filter could not be read"),
                     evidence,
                 ),
             }
@@ -266,7 +266,8 @@ impl Taken<'_> {
         let more = found.len().saturating_sub(MOST);
         if more > 0 {
             found.truncate(MOST);
-            let text = format!("{more} more that receive by {}: `polder check` names {MOST}", self.link.name);
+            let text =
+                format!("{more} more receivers on {}: `polder check` lists at most {MOST}", self.link.name);
             found.push(PreflightFinding::new(
                 format!("port.{}", self.port.name),
                 Severity::Warning,

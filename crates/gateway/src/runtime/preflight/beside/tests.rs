@@ -153,7 +153,7 @@ fn sockets_that_are_bound_to_a_bridge_port_hear_nothing() {
         BoundSocket { kind: "UDP", interface: 2, port: 67, inode: 5 },
         BoundSocket { kind: "UDP", interface: 4, port: 67, inode: 6 },
     ];
-    only(BRIDGE, &host, "UDP socket of a process that is not seen here, port 67");
+    only(BRIDGE, &host, "UDP socket of a process outside this PID namespace, port 67");
     assert_eq!(found(ROUTER, &host), []);
 }
 

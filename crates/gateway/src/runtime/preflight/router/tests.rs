@@ -155,7 +155,7 @@ fn routes_by_other_interfaces_are_left_to_the_kernel() {
     let seen = judge(&configuration, &machine);
     let told = seen.iter().find(|seen| seen.topic == "kernel").expect("it is said");
     assert_eq!(told.severity, Severity::Fine);
-    assert!(told.text.starts_with("vpn0 is no port: 10.66.0.0/24 is left to the kernel"), "{}", told.text);
+    assert!(told.text.starts_with("vpn0 is not a port: 10.66.0.0/24 stays with the kernel"), "{}", told.text);
     assert_eq!(found(TWO, left), []);
     let off = |machine: &mut Machine| {
         left(machine);
