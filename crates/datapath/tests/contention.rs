@@ -80,7 +80,7 @@ fn serve(core: Core, cost: u64, honest: bool) -> Fate {
             };
             line.ended(grant, outcome, Nanos(now));
             if grant.index == 0 {
-                fate.waits.push(line.worth(0, Nanos(500_000)));
+                fate.waits.push(line.packets_in(0, Nanos(500_000)));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! thread that is held runs while the worker sleeps. What is measured is how long packets wait.
 
 use polder_datapath::port::Driven;
-use polder_datapath::scheduler::{Mode, Pace};
+use polder_datapath::scheduler::{Mode, PollMode};
 use polder_datapath::units::Nanos;
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ const MILLI: u64 = 1_000_000;
 /// A core with a worker and the kernel's thread, and packets that come in even distances.
 struct Core {
     now: u64,
-    pace: Pace,
+    pace: PollMode,
     mode: Mode,
     gap: u64,
     /// Time at which the next packet comes, and until when there are some.
@@ -53,7 +53,7 @@ impl Core {
     fn new() -> Self {
         Self {
             now: 1,
-            pace: Pace::default(),
+            pace: PollMode::default(),
             mode: Mode::Interrupts,
             gap: SECOND,
             next: 1,
@@ -82,7 +82,7 @@ impl Core {
     /// Time of the next wake-up of the kernel's thread, if nothing holds it.
     fn wakes_at(&self) -> u64 {
         let first = self.wire.front().copied().unwrap_or(self.next);
-        let after = if self.mode == Mode::Throttled { self.polled + Pace::THROTTLE.0 } else { 0 };
+        let after = if self.mode == Mode::Throttled { self.polled + PollMode::THROTTLE.0 } else { 0 };
         first.max(after).max(self.now)
     }
 
@@ -132,7 +132,7 @@ impl Core {
             (self.mode, self.changes) = (mode, self.changes + 1);
             self.pace.set_driven(Driven::Asleep);
         }
-        if packets > 0 || !self.ring.is_empty() || self.pace.stays_awake(Nanos(self.now)) {
+        if packets > 0 || !self.ring.is_empty() || self.pace.must_poll(Nanos(self.now)) {
             return;
         }
         self.pace.sleeps(Nanos(self.now));
@@ -150,7 +150,7 @@ impl Core {
         let waited = held && at == self.now;
         self.now = at;
         self.poll(if waited { LET_GO } else { WAKE });
-        self.pace.woken();
+        self.pace.record_wakeup();
         self.work(WOKEN);
     }
 
@@ -193,7 +193,7 @@ fn what_interrupts_alone_would_do_is_a_queue_that_stands() {
     (core.gap, core.next, core.end) = (100 * SECOND / (CAPACITY * 65), core.now, end);
     core.waits.clear();
     while core.now < end {
-        core.pace = Pace::default();
+        core.pace = PollMode::default();
         core.mode = Mode::Interrupts;
         core.round();
     }
@@ -225,7 +225,7 @@ fn who_sleeps_to_receive_does_not_sleep_for_long() {
 
 #[test]
 fn who_polls_sleeps_by_what_the_devices_do_meanwhile() {
-    let mut pace = Pace::default();
+    let mut pace = PollMode::default();
     let mut now = Nanos(1);
     // No rest at all: the worker is behind.
     while pace.mode() != Mode::Polled {
@@ -236,7 +236,7 @@ fn who_polls_sleeps_by_what_the_devices_do_meanwhile() {
     let later = now + Nanos::from_millis(1);
     let rests = [Driven::Yes, Driven::BySenders, Driven::Asleep].map(|driven| {
         pace.set_driven(driven);
-        (pace.stays_awake(later), pace.longest_sleep().is_some())
+        (pace.must_poll(later), pace.longest_sleep().is_some())
     });
     assert_eq!(rests, [(true, false), (false, false), (false, true)]);
 }

@@ -2,7 +2,7 @@
 
 use polder_datapath::port::Turn;
 use polder_datapath::scheduler::{
-    BudgetController, CpuTokenBucket, Grant, MOST, Mode, Options, Outcome, Pace, RunQueue, SojournLimit,
+    BudgetController, CpuTokenBucket, Grant, MOST, Mode, Options, Outcome, PollMode, RunQueue, SojournLimit,
     WEIGHT,
 };
 use polder_datapath::units::Nanos;
@@ -359,7 +359,7 @@ fn without_back_pressure_everything_is_taken() {
     for step in 0..50 {
         let now = step * 2_000;
         let grant = turn(&mut line, now, Some(0)).expect("it has its turn, whatever is wanted");
-        assert!(!grant.bound && !grant.discard && grant.packets == line.budget(0), "{grant:?}");
+        assert!(!grant.bound && !grant.flush && grant.packets == line.budget(0), "{grant:?}");
         let outcome = Outcome {
             packets: grant.packets,
             took: Some(Nanos(1000)),
@@ -443,7 +443,7 @@ fn who_brings_little_is_not_bound_by_what_others_bring() {
         line.begin(Nanos(now), Some(16));
         while let Some(grant) = line.next(Nanos(now), Some(16)) {
             now += 1000;
-            assert!(!(grant.index == small && (grant.bound || grant.discard)), "in cycle {step}");
+            assert!(!(grant.index == small && (grant.bound || grant.flush)), "in cycle {step}");
             // The big one's device has always more, the small one's queue is empty after a few.
             let ended = if grant.index == big {
                 outcome(grant.packets, Turn::OutOfBudget, true)
@@ -485,19 +485,19 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
         assert!(!standing.is_due(millis(step)), "at {step} ms");
     }
     // An overload: a device that is never empty, but for when it was just emptied.
-    let mut discards = Vec::new();
+    let mut flushes = Vec::new();
     for step in 1000..1100 {
         if standing.is_due(millis(step)) {
-            discards.push(step);
+            flushes.push(step);
         }
-        let emptied = discards.last() == Some(&step);
+        let emptied = flushes.last() == Some(&step);
         standing.turn(millis(step), emptied);
     }
-    assert_eq!(discards.first(), Some(&1020), "it is believed after twenty milliseconds");
-    assert!(discards.windows(2).all(|pair| pair[1] - pair[0] == 2), "{discards:?}");
+    assert_eq!(flushes.first(), Some(&1020), "it is believed after twenty milliseconds");
+    assert!(flushes.windows(2).all(|pair| pair[1] - pair[0] == 2), "{flushes:?}");
     // It ends: the device is found empty without that.
     standing.turn(millis(1101), true);
-    assert!(!standing.discards());
+    assert!(!standing.flushes());
     assert!((1102..1120).all(|step| !standing.is_due(millis(step))));
 }
 
@@ -506,11 +506,11 @@ fn what_waits_for_long_is_thrown_away_and_a_burst_is_not() {
 fn emptied(has_backlog: bool) -> usize {
     let mut line = RunQueue::new(Options::default());
     line.add(1, false);
-    let mut discards = 0;
+    let mut flushes = 0;
     for step in 0..1000 {
         let now = step * 100_000;
         let Some(grant) = turn(&mut line, now, Some(30)) else { continue };
-        discards += usize::from(grant.discard);
+        flushes += usize::from(grant.flush);
         let packets = if step % 2 == 0 { grant.packets } else { 1 };
         let outcome = Outcome {
             packets,
@@ -523,7 +523,7 @@ fn emptied(has_backlog: bool) -> usize {
         line.ended(grant, outcome, Nanos(now + 1000));
         assert!(!has_backlog || line.is_bound(0), "at {now}");
     }
-    discards
+    flushes
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn what_a_queue_does_in_a_time_follows_from_its_budget() {
             line.ended(grant, outcome, Nanos(now));
         }
     }
-    let worth = [0, 1].map(|index| line.worth(index, Nanos(700_000)));
+    let worth = [0, 1].map(|index| line.packets_in(index, Nanos(700_000)));
     assert!(
         worth.iter().all(|packets| (63..=77).contains(packets)),
         "seventy, whatever the weight: {worth:?}"
@@ -571,7 +571,7 @@ struct Model {
 
 /// Answers the changes of mode, the time on the core, and the mode at the end.
 fn drive(model: &Model, end: u64) -> (u32, u64, Mode) {
-    let mut pace = Pace::default();
+    let mut pace = PollMode::default();
     let (mut now, mut taken, mut busy, mut changes) = (1, 0_u64, 0, 0);
     while now < end {
         let arrived = whole(now as f64 * model.rate / 1e9);
@@ -580,15 +580,15 @@ fn drive(model: &Model, end: u64) -> (u32, u64, Mode) {
         changes += u32::from(pace.cycle(Nanos(now), u32::try_from(packets).expect("a batch")).is_some());
         let took = if packets > 0 { 100 + model.cost * packets } else { model.vain };
         (now, busy) = (now + took, busy + took);
-        if packets > 0 || pace.stays_awake(Nanos(now)) {
+        if packets > 0 || pace.must_poll(Nanos(now)) {
             continue;
         }
         pace.sleeps(Nanos(now));
         let next = whole((taken + 1) as f64 * 1e9 / model.rate);
-        let delay = if pace.mode() == Mode::Throttled { Pace::THROTTLE.0 } else { 0 };
+        let delay = if pace.mode() == Mode::Throttled { PollMode::THROTTLE.0 } else { 0 };
         let wakes = next.max(now).max(now + delay).min(now + 1_000_000_000);
         if wakes < now + 1_000_000_000 {
-            pace.woken();
+            pace.record_wakeup();
         }
         busy += model.wake;
         now = wakes + model.wake;
@@ -628,29 +628,29 @@ fn silence_costs_nothing_and_overload_is_polled() {
 
 #[test]
 fn who_is_woken_for_nothing_naps_and_wakes_up_for_packets() {
-    let mut pace = Pace::default();
+    let mut pace = PollMode::default();
     let (mut now, mut wakeups) = (1_u64, 0_u64);
     // An event that never ends: five microseconds a wake-up.
     while now < 10_000_000_000 {
         let _ = pace.cycle(Nanos(now), 0);
-        if pace.naps(Nanos(now)) {
-            now += Pace::NAP.0;
+        if pace.is_napping(Nanos(now)) {
+            now += PollMode::NAP.0;
             continue;
         }
         pace.sleeps(Nanos(now));
-        pace.woken();
+        pace.record_wakeup();
         wakeups += 1;
         now += 5_000;
     }
     assert!(wakeups < 10_000 + 2_000 * 10, "{wakeups} of 2 000 000");
     // With packets it does not nap, however often they wake it.
-    let mut pace = Pace::default();
+    let mut pace = PollMode::default();
     for step in 0..1_000_000_u64 {
         let now = Nanos(step * 5_000);
         let _ = pace.cycle(now, u32::from(step % 4 == 0));
-        assert!(!pace.naps(now));
+        assert!(!pace.is_napping(now));
         pace.sleeps(now);
-        pace.woken();
+        pace.record_wakeup();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Weights in virtual time: shares follow them, whatever packets cost, and when they change.
 
 use polder_datapath::port::Turn;
-use polder_datapath::scheduler::{MOST, MOST_WEIGHT, Options, Outcome, RunQueue, WEIGHT};
+use polder_datapath::scheduler::{MAX_WEIGHT, MOST, Options, Outcome, RunQueue, WEIGHT};
 use polder_datapath::units::Nanos;
 
 /// Runs queues that always have more packets for `time`; returns the time that each has had. A packet of
@@ -50,7 +50,7 @@ fn shares_follow_weights_that_change() {
 fn who_has_hardly_any_weight_has_a_packet_a_cycle() {
     let (mut line, mut now) = (RunQueue::new(Options::default()), 0);
     line.add(1, false);
-    line.add(MOST_WEIGHT, false);
+    line.add(MAX_WEIGHT, false);
     let had = shares(&mut line, &[2_000, 2_000], &mut now, 100_000_000);
     // Of 200 µs a packet takes one part in a hundred.
     assert!((0.005..0.03).contains(&part(&had, 0)), "{had:?}");
@@ -59,7 +59,7 @@ fn who_has_hardly_any_weight_has_a_packet_a_cycle() {
 #[test]
 fn a_fixed_budget_is_that_of_ordinary_weight() {
     let mut line = RunQueue::new(Options { budget: Some(64), ..Options::default() });
-    let budgets = [(1, 1), (50, 32), (WEIGHT, 64), (300, 192), (MOST_WEIGHT, MOST)];
+    let budgets = [(1, 1), (50, 32), (WEIGHT, 64), (300, 192), (MAX_WEIGHT, MOST)];
     budgets.iter().for_each(|&(weight, _)| line.add(weight, false));
     for (index, &(weight, budget)) in budgets.iter().enumerate() {
         assert_eq!(line.budget(index), budget, "of weight {weight}");

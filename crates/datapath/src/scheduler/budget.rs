@@ -31,7 +31,7 @@ impl BudgetController {
     }
 
     /// Number of packets that fit into `time`, if the budget is for the time `of`.
-    pub fn worth(self, time: Nanos, of: Nanos) -> u32 {
+    pub fn packets_in(self, time: Nanos, of: Nanos) -> u32 {
         u32::try_from((self.budget.saturating_mul(time.0) / of.0.max(1)) >> BITS).unwrap_or(u32::MAX)
     }
 

@@ -30,10 +30,10 @@ pub(super) struct Quantum {
     /// CPU time and packets since the last call of `close`.
     took: Nanos,
     packets: u32,
-    /// True if the queue was backlogged since the last call of `close`; `hungry`: backlogged in the interval
+    /// True if the queue was backlogged since the last call of `close`; `backlogged`: backlogged in the interval
     /// before it.
     more: bool,
-    hungry: bool,
+    backlogged: bool,
 }
 
 /// Totals of all queues.
@@ -43,7 +43,7 @@ pub(super) struct QuantumTotals {
     /// Sum of the weights of all queues.
     pub(super) weights: u64,
     /// Sum of the weights of the backlogged queues.
-    pub(super) hungry: u64,
+    pub(super) backlogged: u64,
     /// Number of backlogged queues.
     pub(super) count: u32,
     /// Time in which all backlogged queues could move [`ENOUGH`] packets each.
@@ -98,10 +98,10 @@ impl Quantum {
             let each = Nanos(self.took.0 / u64::from(self.packets));
             self.each = if self.each == Nanos(0) { each } else { towards(self.each, each) };
         }
-        self.hungry = self.more || waits;
+        self.backlogged = self.more || waits;
         (self.took, self.packets, self.more) = (Nanos(0), 0, false);
-        if self.hungry {
-            whole.hungry += weight;
+        if self.backlogged {
+            whole.backlogged += weight;
             whole.count += 1;
             whole.enough = whole.enough + self.enough();
         } else {
@@ -111,16 +111,16 @@ impl Quantum {
 
     /// Sets the quantum: the share by weight, plus unused time if the queue needs more.
     pub(super) fn take(&mut self, weight: u64, whole: QuantumTotals) {
-        let (among, others) = if self.hungry {
-            (whole.hungry, whole.uses)
+        let (among, others) = if self.backlogged {
+            (whole.backlogged, whole.uses)
         } else {
-            (whole.hungry + weight, whole.uses.since(self.uses.min(whole.cycle)))
+            (whole.backlogged + weight, whole.uses.since(self.uses.min(whole.cycle)))
         };
         let fair = share(whole.cycle, weight, whole.weights);
-        let cycle = if self.hungry || among == weight { whole.longest() } else { whole.cycle };
+        let cycle = if self.backlogged || among == weight { whole.longest() } else { whole.cycle };
         let left = share(cycle.since(others), weight, among);
         // If all queues are backlogged, only weights count.
-        let is_longer = self.hungry && among > weight && cycle > whole.cycle;
+        let is_longer = self.backlogged && among > weight && cycle > whole.cycle;
         let goal = if is_longer { left } else { left.min(self.enough()) }.max(fair);
         self.time = towards(self.time, goal);
     }

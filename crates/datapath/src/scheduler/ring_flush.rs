@@ -14,7 +14,7 @@ pub const WIRE: u32 = 256;
 /// Duration of each nap after the first.
 const NAP: Nanos = Nanos(20_000);
 /// Maximum number of naps per flush.
-const MOST_NAPS: u32 = 8;
+const MAX_NAPS: u32 = 8;
 /// Divisor of a nap: a thread that ran for less than half of the nap had no more work.
 const BUSY: u64 = 2;
 /// Maximum interval of flushes, in multiples of the flush interval.
@@ -49,7 +49,7 @@ impl RingFlush {
         self.naps += 1;
         self.gone += packets;
         let is_over = self.gone >= u64::from(WIRE) || busy.0 < nap.0 / BUSY;
-        self.is_cut = !is_over && self.naps == MOST_NAPS;
+        self.is_cut = !is_over && self.naps == MAX_NAPS;
         (!is_over && !self.is_cut).then_some(NAP)
     }
 }

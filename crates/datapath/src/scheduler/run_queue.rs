@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// Default weight of a queue.
 pub const WEIGHT: u16 = 100;
 /// Maximum weight of a queue.
-pub const MOST_WEIGHT: u16 = 10_000;
+pub const MAX_WEIGHT: u16 = 10_000;
 
 /// A turn given to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Grant {
     /// Budget in packets.
     pub packets: u32,
     /// True if the device's ring is flushed first because its packets have exceeded the sojourn limit.
-    pub discard: bool,
+    pub flush: bool,
     /// True if the budget is limited by the number of packets that consumers accept.
     pub bound: bool,
     /// True if the queue has been unbound for 20 ms and gets its reserve of frames back.
@@ -141,8 +141,8 @@ impl RunQueue {
     }
 
     /// Number of packets of a queue that fit into `time`, by the cost of its turns.
-    pub fn worth(&self, index: usize, time: Nanos) -> u32 {
-        self.entries[index].budget.worth(time, self.time(index))
+    pub fn packets_in(&self, index: usize, time: Nanos) -> u32 {
+        self.entries[index].budget.packets_in(time, self.time(index))
     }
 
     /// Expected time of `packets` packets of a queue, by the cost of its turns.
@@ -210,11 +210,11 @@ impl RunQueue {
         };
         self.bound -= u32::from(entry.bound.is_some()).min(self.bound);
         // Packets that arrive after the flush are served at once.
-        let discard = entry.bound.is_some()
+        let flush = entry.bound.is_some()
             && wanted.is_some_and(|wanted| wanted > 0)
             && entry.sojourn_limit.is_due(now);
         let freed = entry.freed.take_if(|since| now.since(*since) >= FREE).is_some();
-        Some(Grant { index, packets, discard, bound: entry.bound.is_some(), freed })
+        Some(Grant { index, packets, flush, bound: entry.bound.is_some(), freed })
     }
 
     /// True if the cycle ended before all queues had a turn.
@@ -244,13 +244,13 @@ impl RunQueue {
         }
         // A bound queue is limited by consumers, not by its quantum.
         entry.part.used(packets, took, turn == Turn::OutOfBudget && entry.bound.is_none());
-        let discarded = entry.sojourn_limit.discards();
+        let flushed = entry.sojourn_limit.flushes();
         if entry.bound.is_some() {
             entry.sojourn_limit.turn(now, turn == Turn::Drained && !has_backlog);
         } else {
             entry.sojourn_limit = SojournLimit::default();
         }
-        let stops_flushing = discarded && !entry.sojourn_limit.discards();
+        let stops_flushing = flushed && !entry.sojourn_limit.flushes();
         match turn {
             Turn::Closed => entry.closed = true,
             Turn::OutOfBudget if entry.bound.is_none() => {

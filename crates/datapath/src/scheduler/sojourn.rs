@@ -20,13 +20,13 @@ pub struct SojournLimit {
     /// Time since which the device was never empty; `None` if it was empty at the last turn.
     since: Option<Nanos>,
     /// Time of the last ring flush; `None` if the ring was not flushed since the device was empty.
-    discarded: Option<Nanos>,
+    flushed: Option<Nanos>,
 }
 
 impl SojournLimit {
     /// Records a turn that ended at `now`; `drained`: it left no packet in the device.
     pub fn turn(&mut self, now: Nanos, drained: bool) {
-        let fresh = self.discarded.is_some_and(|at| now.since(at) < FRESH);
+        let fresh = self.flushed.is_some_and(|at| now.since(at) < FRESH);
         if drained && !fresh {
             *self = Self::default();
         } else if self.since.is_none() {
@@ -36,19 +36,19 @@ impl SojournLimit {
 
     /// True if the device's ring must be flushed now; the caller does so.
     pub fn is_due(&mut self, now: Nanos) -> bool {
-        let due = match (self.since, self.discarded) {
+        let due = match (self.since, self.flushed) {
             (None, _) => false,
             (Some(since), None) => now.since(since) >= PROOF,
             (Some(_), Some(at)) => now.since(at) >= DELAY,
         };
         if due {
-            self.discarded = Some(now);
+            self.flushed = Some(now);
         }
         due
     }
 
     /// True if the ring has been flushed since the device was last empty.
-    pub fn discards(&self) -> bool {
-        self.discarded.is_some()
+    pub fn flushes(&self) -> bool {
+        self.flushed.is_some()
     }
 }

@@ -18,7 +18,7 @@ const SAVED: u64 = 1_000_000;
 pub struct CpuTokenBucket {
     permille: u64,
     /// Tokens in the bucket, in thousandths of a nanosecond.
-    saved: i64,
+    tokens: i64,
     /// Time of the last update, and the CPU time used by then.
     last: Option<(Nanos, Nanos)>,
 }
@@ -26,7 +26,7 @@ pub struct CpuTokenBucket {
 impl CpuTokenBucket {
     /// Share of `permille` thousandths of a core.
     pub fn new(permille: u16) -> Self {
-        Self { permille: u64::from(permille.clamp(1, 1000)), saved: 0, last: None }
+        Self { permille: u64::from(permille.clamp(1, 1000)), tokens: 0, last: None }
     }
 
     /// Tokens that accrue in a pause, in thousandths of a nanosecond.
@@ -40,11 +40,11 @@ impl CpuTokenBucket {
         let most = signed(self.pause_earns() + SAVED * self.permille);
         let earned = signed(now.since(then).0.saturating_mul(self.permille));
         let spent = signed(used.since(before).0.saturating_mul(1000));
-        self.saved = self.saved.saturating_add(earned).min(most).saturating_sub(spent);
-        if self.saved > 0 {
+        self.tokens = self.tokens.saturating_add(earned).min(most).saturating_sub(spent);
+        if self.tokens > 0 {
             return None;
         }
-        let missing = self.saved.unsigned_abs() + self.pause_earns();
+        let missing = self.tokens.unsigned_abs() + self.pause_earns();
         Some(Nanos(missing / self.permille)).filter(|pause| pause.0 > 0)
     }
 }

@@ -18,7 +18,7 @@ use super::source_guard::{self, SourceGuard};
 use super::usb::{USB, USBIP, UsbPlace};
 use super::values::{self, STATION, interface, pci};
 use polder_buffers::PortId;
-use polder_datapath::scheduler::{MOST_WEIGHT, WEIGHT};
+use polder_datapath::scheduler::{MAX_WEIGHT, WEIGHT};
 use polder_datapath::tunnel::LEAST_MTU;
 use polder_devices::pci::Address;
 
@@ -99,7 +99,7 @@ section! {
         /// How its packets are distributed to workers; see [order](ports.md#order).
         order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
         /// Weight of each of its receive queues in the worker's time.
-        weight: u16 = WEIGHT, Integer(1..=MOST_WEIGHT, "") => Live;
+        weight: u16 = WEIGHT, Integer(1..=MAX_WEIGHT, "") => Live;
         /// Longest network packet, without Ethernet header and VLAN tags.
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
         /// Queue in front of the port; see [queue](#queue).

@@ -60,7 +60,7 @@ impl Sharing {
     }
 
     /// True if other workers brought packets, or were helped, in the last 50 µs.
-    pub fn stays_awake(&self, now: Nanos) -> bool {
+    pub fn must_poll(&self, now: Nanos) -> bool {
         now.since(self.shared_at) < AWAKE
     }
 

@@ -31,7 +31,7 @@ use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, FdbTime};
 use polder_datapath::offload::OutletState;
 use polder_datapath::queue::EgressCounters;
-use polder_datapath::scheduler::{Mode, Pace};
+use polder_datapath::scheduler::{Mode, PollMode};
 use polder_datapath::units::Nanos;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -480,7 +480,7 @@ fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
             wakeups: counters.wakeups.get(),
             mode: mode.name().to_owned(),
             budget: counters.budget.get(),
-            moderation_nanos: if mode == Mode::Throttled { Pace::THROTTLE.0 } else { 0 },
+            moderation_nanos: if mode == Mode::Throttled { PollMode::THROTTLE.0 } else { 0 },
             share_nanos: counters.share_nanos.get(),
             handed_over: counters.handed_over.get(),
             taken_over: counters.taken_over.get(),

@@ -19,15 +19,15 @@ impl Worker {
         let line = &self.schedule.line;
         backlog.set_limit(match line.fixed_budget(grant.index) {
             Some(packets) => packets.min(BATCH_BUDGET).saturating_mul(TURNS),
-            None => line.worth(grant.index, WAIT),
+            None => line.packets_in(grant.index, WAIT),
         });
     }
 
     /// Number of packets that this worker's consumers handle within [`DELAY`].
-    pub(super) fn worth_the_delay(&self) -> u32 {
+    pub(super) fn packets_in_delay(&self) -> u32 {
         let done = |(index, queue): (usize, &Queue)| {
             let backlog = self.senders.backlog(queue.port)?;
-            Some(self.schedule.line.worth(index, DELAY) / backlog.packets_each())
+            Some(self.schedule.line.packets_in(index, DELAY) / backlog.packets_each())
         };
         self.receivers.iter().enumerate().filter_map(done).fold(0, u32::saturating_add)
     }

@@ -160,13 +160,13 @@ impl Worker {
             let now = self.clock.now();
             let busy = self.round(now);
             self.counters.polls.add(1);
-            let stood_back = self.keep_share(now);
+            let yielded = self.keep_share(now);
             if self.counters.polls.get().is_multiple_of(PUBLISH) {
                 self.publish();
             }
             self.counters.empty_polls.add(u64::from(!busy));
             // A worker that paused for its CPU share polls once more first.
-            if !busy && !stood_back {
+            if !busy && !yielded {
                 self.rest(now);
             }
         }

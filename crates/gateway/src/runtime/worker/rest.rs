@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::runtime::sharing::WorkerStages;
 use polder_datapath::port::Armed;
-use polder_datapath::scheduler::Pace;
+use polder_datapath::scheduler::PollMode;
 use polder_datapath::units::Nanos;
 use rustix::event::epoll;
 
@@ -20,13 +20,13 @@ const QUIET: Nanos = Nanos::from_millis(2);
 impl Worker {
     /// Sleeps, unless other workers are likely to bring packets soon.
     pub(super) fn rest(&mut self, now: Nanos) {
-        if self.schedule.pace.naps(now) {
-            std::thread::sleep(core::time::Duration::from_nanos(Pace::NAP.0));
+        if self.schedule.pace.is_napping(now) {
+            std::thread::sleep(core::time::Duration::from_nanos(PollMode::NAP.0));
             self.counters.slept_nanos.add(self.clock.now().since(now).0);
             return;
         }
-        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.stays_awake(now));
-        if !is_shared && !self.schedule.pace.stays_awake(now) {
+        let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.must_poll(now));
+        if !is_shared && !self.schedule.pace.must_poll(now) {
             self.sleep(now);
         }
     }
@@ -68,7 +68,7 @@ impl Worker {
         self.counters.wakeups.add(u64::from(is_woken));
         if is_woken {
             self.gave_back = false;
-            self.schedule.pace.woken();
+            self.schedule.pace.record_wakeup();
         } else if patience.is_some() && patience == limit {
             for queue in &mut self.receivers {
                 queue.control(|control| control.favour_thread());

@@ -74,7 +74,7 @@ impl Worker {
 
     /// Runs one queue's turn, batch by batch. Returns its outcome and end time.
     fn turn(&mut self, grant: Grant, start: Nanos) -> (Outcome, Nanos) {
-        let Grant { index, packets, discard, bound, freed } = grant;
+        let Grant { index, packets, flush, bound, freed } = grant;
         let mut outcome = Outcome {
             packets: 0,
             took: Some(Nanos(0)),
@@ -92,12 +92,12 @@ impl Worker {
         self.senders.begin_turn();
         self.limit_backlog(grant);
         if bound {
-            let few = self.worth_the_delay();
+            let few = self.packets_in_delay();
             self.receivers[index].control(|control| control.set_posted_limit(few));
         } else if freed {
             self.receivers[index].control(|control| control.set_posted_limit(u32::MAX));
         }
-        if discard {
+        if flush {
             // Packets stay in a device that cannot flush.
             let _: Option<bool> = self.receivers[index].control(|control| control.flush());
         }
@@ -140,7 +140,7 @@ impl Worker {
             && self.senders.is_at_ease()
         {
             let whole = backlog.packets_each();
-            let soon = self.schedule.line.worth(index, SOON).div_ceil(whole).max(1) * whole;
+            let soon = self.schedule.line.packets_in(index, SOON).div_ceil(whole).max(1) * whole;
             return left.min(BATCH_BUDGET).min(soon);
         }
         let is_shared = self.sharing.as_ref().is_some_and(|sharing| sharing.order(port) != Order::Queue);

@@ -1,13 +1,13 @@
 //! Schedule of a worker's time: turns, sleep, and its share of the core.
 
-use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, Pace, RunQueue};
+use polder_datapath::scheduler::{Contention, CpuTokenBucket, Mode, Options, PollMode, RunQueue};
 use polder_datapath::units::Nanos;
 
 /// Schedule of a worker: turns, sleep, and its share of the core.
 #[derive(Debug)]
 pub struct Schedule {
     pub(super) line: RunQueue,
-    pub(super) pace: Pace,
+    pub(super) pace: PollMode,
     /// Detects whether other threads want the core.
     pub(super) contention: Contention,
     /// True if the mode follows the packet rate.
@@ -44,7 +44,7 @@ impl Schedule {
             others_then: Nanos::default(),
             look_at: Nanos::default(),
         });
-        let (pace, contention) = (Pace::default(), Contention::default());
+        let (pace, contention) = (PollMode::default(), Contention::default());
         Self { line: RunQueue::new(options), pace, contention, adapts: options.balance, share }
     }
 

@@ -55,7 +55,7 @@ impl Worker {
         let mut driven = self.tell_all();
         if driven == Driven::No && mode == Mode::Polled {
             // If no device supports the mode, polling would only take CPU time from other threads.
-            self.schedule.pace.refuse(now);
+            self.schedule.pace.disable_polling(now);
             driven = self.tell_all();
         }
         self.schedule.pace.set_driven(driven);
@@ -139,7 +139,7 @@ impl Worker {
             }
             share.others_then = time;
         }
-        self.schedule.pace.stood_back();
+        self.schedule.pace.yielded();
         self.counters.share_nanos.add(passed.0);
     }
 }

@@ -14,7 +14,7 @@ pub enum Mode {
     /// The worker sleeps when all queues are empty; every packet may wake it.
     #[default]
     Interrupts,
-    /// As `Interrupts`, but devices wake the worker at most every [`Pace::THROTTLE`].
+    /// As `Interrupts`, but devices wake the worker at most every [`PollMode::THROTTLE`].
     Throttled,
     /// The worker polls without sleeping, and devices receive at each poll.
     Polled,
@@ -43,7 +43,7 @@ impl Mode {
     pub const fn drive(self) -> Drive {
         match self {
             Self::Interrupts => Drive::Interrupts(Nanos(0)),
-            Self::Throttled => Drive::Interrupts(Pace::THROTTLE),
+            Self::Throttled => Drive::Interrupts(PollMode::THROTTLE),
             Self::Polled => Drive::Polled,
         }
     }
@@ -58,20 +58,20 @@ const MANY: u32 = 200;
 const FEW_PACKETS: u32 = 50;
 const FEW_WINDOWS: u8 = 4;
 /// Packets per wake-up from which polling is tried: more packets arrive than a turn takes.
-const FULL: u32 = 64;
+const FULL_TURN: u32 = 64;
 /// Minimum number of wake-ups or busy cycles in a window for a decision.
-const PROOF: u32 = 4;
+const MIN_SAMPLES: u32 = 4;
 /// Maximum share of empty polls in a window: 1/4.
-const VAIN: u64 = 4;
-/// Like [`VAIN`], for a worker that sleeps to receive: 1/2, since the kernel receives in that time.
-const VAIN_ASLEEP: u64 = 2;
+const MAX_IDLE_SHARE: u64 = 4;
+/// Like [`MAX_IDLE_SHARE`], for a worker that sleeps to receive: 1/2, since the kernel receives in that time.
+const MAX_IDLE_SHARE_ASLEEP: u64 = 2;
 /// Overload threshold: the worker was idle for less than 1/16 of the window, so a backlog cannot drain.
-const BEHIND: u64 = 16;
+const OVERLOAD_DIVISOR: u64 = 16;
 /// Consecutive windows with too much idle time after which polling ends, if that time was slept.
 const SLEPT_WINDOWS: u8 = 4;
 /// Polling ends at once, regardless of its minimum time, if the worker was busy for less than 1/4 of the
 /// window.
-const HARDLY: u64 = 4;
+const MIN_BUSY_DIVISOR: u64 = 4;
 /// Windows with enough packets after which polling counts as successful.
 const SUCCESS: u8 = 10;
 /// Initial and maximum pause before polling is tried again; also the minimum time of polling after overload.
@@ -82,9 +82,9 @@ const LONGEST_PAUSE: Nanos = Nanos::from_millis(1280);
 const NOISE_WAKEUPS: u32 = 100;
 const NOISE: u32 = 8;
 /// Maximum sleep while devices receive only during sleep.
-const PATIENCE: Nanos = Nanos::from_millis(1);
+const MAX_SLEEP: Nanos = Nanos::from_millis(1);
 /// Duration of a short busy poll.
-const LINGER: Nanos = Nanos(5_000);
+const BUSY_POLL_TIME: Nanos = Nanos(5_000);
 /// Number of short busy polls per evaluation; at least half of them must find packets.
 const TRIES: u32 = 16;
 
@@ -96,12 +96,12 @@ struct WindowCounts {
     sleeps: u32,
     wakeups: u32,
     /// Duration of cycles that found no packet.
-    vain: Nanos,
+    idle: Nanos,
 }
 
 /// Decides whether and how a worker waits for packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct PollMode {
     mode: Mode,
     window: Nanos,
     seen: WindowCounts,
@@ -110,18 +110,18 @@ pub struct Pace {
     /// Time before which polling is not tried, and the next pause after a failure.
     not_before: Nanos,
     pause: Nanos,
-    hold: Hold,
+    min_polling: MinPolling,
     /// Start of the previous cycle, and true if it found packets.
     last: Option<(Nanos, bool)>,
-    linger: Linger,
-    noise: Noise,
+    busy_poll: BusyPoll,
+    spurious: SpuriousWakeups,
     /// Effect of the mode on the devices.
     driven: Driven,
     /// Time at which the worker fell asleep; `None` while awake.
     asleep: Option<Nanos>,
 }
 
-impl Pace {
+impl PollMode {
     /// Minimum time between two wake-ups by a throttled device.
     pub const THROTTLE: Nanos = Nanos(50_000);
 
@@ -137,38 +137,38 @@ impl Pace {
     #[inline]
     pub fn cycle(&mut self, start: Nanos, packets: u32) -> Option<Mode> {
         if let Some((before, false)) = self.last {
-            self.seen.vain = self.seen.vain + start.since(before);
+            self.seen.idle = self.seen.idle + start.since(before);
         }
         if let Some(since) = self.asleep.take() {
-            self.seen.vain = self.seen.vain + start.since(since);
+            self.seen.idle = self.seen.idle + start.since(since);
         }
         self.last = Some((start, packets > 0));
         self.seen.packets = self.seen.packets.saturating_add(packets);
         self.seen.cycles += u32::from(packets > 0);
         if packets > 0 {
-            self.linger.found(start);
+            self.busy_poll.found(start);
         }
         if start.since(self.window) < WINDOW { None } else { self.end(start) }
     }
 
     /// Called after a cycle without packets: true if the worker must poll again rather than sleep.
-    pub fn stays_awake(&mut self, now: Nanos) -> bool {
-        (self.mode == Mode::Polled && !self.rests()) || self.linger.goes_on(now)
+    pub fn must_poll(&mut self, now: Nanos) -> bool {
+        (self.mode == Mode::Polled && !self.sleeps_when_idle()) || self.busy_poll.continues(now)
     }
 
     /// Maximum sleep while devices receive only during sleep, since their NAPI thread may not get the core;
     /// `None` otherwise.
     pub fn longest_sleep(&self) -> Option<Nanos> {
-        (self.mode == Mode::Polled && self.driven == Driven::Asleep).then_some(PATIENCE)
+        (self.mode == Mode::Polled && self.driven == Driven::Asleep).then_some(MAX_SLEEP)
     }
 
-    /// True while wake-ups are spurious: the worker must nap for [`Pace::NAP`] rather than wait for events.
-    pub fn naps(&self, now: Nanos) -> bool {
-        now < self.noise.until
+    /// True while wake-ups are spurious: the worker must nap for [`PollMode::NAP`] rather than wait for events.
+    pub fn is_napping(&self, now: Nanos) -> bool {
+        now < self.spurious.until
     }
 
     /// Leaves polling for a long time because no device supports it.
-    pub fn refuse(&mut self, now: Nanos) {
+    pub fn disable_polling(&mut self, now: Nanos) {
         self.mode = Mode::Interrupts;
         self.windows = 0;
         self.not_before = now + LONGEST_PAUSE;
@@ -180,7 +180,7 @@ impl Pace {
     }
 
     /// True if a polling worker sleeps after an empty cycle.
-    fn rests(&self) -> bool {
+    fn sleeps_when_idle(&self) -> bool {
         matches!(self.driven, Driven::BySenders | Driven::Asleep)
     }
 
@@ -192,12 +192,12 @@ impl Pace {
     }
 
     /// Records that the worker has yielded the core: the time since the last cycle is not counted.
-    pub fn stood_back(&mut self) {
+    pub fn yielded(&mut self) {
         (self.last, self.asleep) = (None, None);
     }
 
     /// Records a wake-up by an event.
-    pub fn woken(&mut self) {
+    pub fn record_wakeup(&mut self) {
         self.seen.wakeups += 1;
     }
 
@@ -207,7 +207,7 @@ impl Pace {
         let passed = now.since(self.window);
         let seen = core::mem::take(&mut self.seen);
         self.window = now;
-        self.noise.judge(seen, now);
+        self.spurious.judge(seen, now);
         let next = match self.mode {
             // A window of more than four times its length was spent asleep.
             _ if passed.0 > 4 * WINDOW.0 => Mode::Interrupts,
@@ -228,33 +228,34 @@ impl Pace {
 
     /// True if each wake-up finds a full turn of packets, and polling may be tried.
     fn is_full(&self, seen: WindowCounts, now: Nanos) -> bool {
-        now >= self.not_before && seen.wakeups >= PROOF && seen.packets / seen.wakeups >= FULL
+        now >= self.not_before && seen.wakeups >= MIN_SAMPLES && seen.packets / seen.wakeups >= FULL_TURN
     }
 
     /// Starts polling because of overload, even during the pause after a failed trial: with interrupts the
     /// worker cannot catch up.
     fn overloaded(&mut self, now: Nanos) -> Mode {
-        self.hold.begin(now);
+        self.min_polling.begin(now);
         Mode::Polled
     }
 
     fn polled(&mut self, seen: WindowCounts, passed: Nanos, now: Nanos) -> Mode {
         // A worker that sleeps to receive may also wait for the core; half a batch per wake-up justifies
         // polling.
-        let full = self.rests() && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL / 2;
-        let part = if self.rests() { VAIN_ASLEEP } else { VAIN };
-        if full || seen.vain.0 < passed.0 / part {
-            (self.windows, self.hold.vain) = (self.windows.saturating_add(1), 0);
+        let full =
+            self.sleeps_when_idle() && seen.wakeups > 0 && seen.packets / seen.wakeups >= FULL_TURN / 2;
+        let part = if self.sleeps_when_idle() { MAX_IDLE_SHARE_ASLEEP } else { MAX_IDLE_SHARE };
+        if full || seen.idle.0 < passed.0 / part {
+            (self.windows, self.min_polling.idle) = (self.windows.saturating_add(1), 0);
             if self.windows >= SUCCESS {
                 self.pause = FIRST_PAUSE;
             }
             return Mode::Polled;
         }
-        let hardly = passed.0.saturating_sub(seen.vain.0) < passed.0 / HARDLY;
-        if !self.hold.ends(now, hardly, self.rests()) {
+        let is_nearly_idle = passed.0.saturating_sub(seen.idle.0) < passed.0 / MIN_BUSY_DIVISOR;
+        if !self.min_polling.ends(now, is_nearly_idle, self.sleeps_when_idle()) {
             return Mode::Polled;
         }
-        self.hold.left = Some(now);
+        self.min_polling.left = Some(now);
         self.pause = self.pause.max(FIRST_PAUSE);
         self.not_before = now + self.pause;
         self.pause = Nanos(2 * self.pause.0).min(LONGEST_PAUSE);
@@ -270,44 +271,44 @@ impl Pace {
 
 /// True if the worker was idle for less than 1/16 of the window while packets arrived.
 fn is_overloaded(seen: WindowCounts, passed: Nanos) -> bool {
-    seen.cycles >= PROOF && seen.vain.0 < passed.0 / BEHIND
+    seen.cycles >= MIN_SAMPLES && seen.idle.0 < passed.0 / OVERLOAD_DIVISOR
 }
 
 /// Minimum time of polling: doubled each time that the worker is overloaded soon after polling ended.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hold {
+struct MinPolling {
     /// Time at which polling last ended, the minimum time of polling, and the end of that time.
     left: Option<Nanos>,
     time: Nanos,
     until: Nanos,
     /// Consecutive windows with too much idle time.
-    vain: u8,
+    idle: u8,
 }
 
-impl Hold {
+impl MinPolling {
     fn begin(&mut self, now: Nanos) {
         let again = self.left.is_some_and(|left| now.since(left) < LONGEST_PAUSE);
         let twice = Nanos(2 * self.time.0).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         self.time = if again { twice } else { Nanos(0) };
-        (self.until, self.vain) = (now + self.time, 0);
+        (self.until, self.idle) = (now + self.time, 0);
     }
 
-    /// Called after a window with too much idle time: true if polling ends. `hardly`: the worker was nearly
+    /// Called after a window with too much idle time: true if polling ends. `is_nearly_idle`: the worker was nearly
     /// idle.
-    fn ends(&mut self, now: Nanos, hardly: bool, asleep: bool) -> bool {
-        self.vain = self.vain.saturating_add(1);
-        hardly || (now >= self.until && (!asleep || self.vain >= SLEPT_WINDOWS))
+    fn ends(&mut self, now: Nanos, is_nearly_idle: bool, asleep: bool) -> bool {
+        self.idle = self.idle.saturating_add(1);
+        is_nearly_idle || (now >= self.until && (!asleep || self.idle >= SLEPT_WINDOWS))
     }
 }
 
 /// Spurious wake-ups: while they last the worker naps, and the nap phase doubles each time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Noise {
+struct SpuriousWakeups {
     until: Nanos,
     pause: Nanos,
 }
 
-impl Noise {
+impl SpuriousWakeups {
     fn judge(&mut self, seen: WindowCounts, now: Nanos) {
         // A window that overlaps naps is not judged.
         if self.until.0 > 0 && now < self.until + WINDOW {
@@ -324,32 +325,33 @@ impl Noise {
 
 /// Short busy polls, done while packets arrive at short intervals and most polls find some.
 #[derive(Clone, Copy, Debug, Default)]
-struct Linger {
+struct BusyPoll {
     /// Time at which packets last arrived.
-    came: Nanos,
+    arrived_at: Nanos,
     /// Moving average of the time between arrivals.
     gap: Nanos,
-    lingers: bool,
+    is_polling: bool,
     tries: u32,
     hits: u32,
     not_before: Nanos,
 }
 
-impl Linger {
+impl BusyPoll {
     #[inline]
     fn found(&mut self, now: Nanos) {
-        let gap = now.since(self.came).0.min(Nanos::SECOND.0);
+        let gap = now.since(self.arrived_at).0.min(Nanos::SECOND.0);
         self.gap = Nanos(self.gap.0 - self.gap.0 / 8 + gap / 8);
-        self.came = now;
-        self.hits += u32::from(core::mem::take(&mut self.lingers));
+        self.arrived_at = now;
+        self.hits += u32::from(core::mem::take(&mut self.is_polling));
     }
 
-    fn goes_on(&mut self, now: Nanos) -> bool {
-        if self.lingers {
-            self.lingers = now.since(self.came) < LINGER;
-            return self.lingers;
+    fn continues(&mut self, now: Nanos) -> bool {
+        if self.is_polling {
+            self.is_polling = now.since(self.arrived_at) < BUSY_POLL_TIME;
+            return self.is_polling;
         }
-        if self.gap > LINGER || now < self.not_before || now.since(self.came) >= LINGER {
+        if self.gap > BUSY_POLL_TIME || now < self.not_before || now.since(self.arrived_at) >= BUSY_POLL_TIME
+        {
             return false;
         }
         if self.tries >= TRIES {
@@ -360,7 +362,7 @@ impl Linger {
             return false;
         }
         self.tries += 1;
-        self.lingers = true;
+        self.is_polling = true;
         true
     }
 }
