@@ -50,13 +50,13 @@ pub struct TicketCounter {
     /// Next ticket to be released when the cursor was last read.
     passed: u32,
     window: u32,
-    gate: Arc<ReorderCursor>,
+    cursor: Arc<ReorderCursor>,
 }
 
 impl TicketCounter {
     /// A closed counter: no ticket can be drawn before [`open`](Self::open).
-    pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
-        Self { next: Ticket::default(), passed: 0, window, gate }
+    pub fn new(window: u32, cursor: Arc<ReorderCursor>) -> Self {
+        Self { next: Ticket::default(), passed: 0, window, cursor }
     }
 
     /// Starts a new generation; all tickets must have passed.
@@ -102,11 +102,11 @@ impl TicketCounter {
 
     fn look(&mut self) {
         // Acquire pairs with the Release of `ReorderBuffer::publish`.
-        let word = self.gate.0.load(Ordering::Acquire);
+        let word = self.cursor.0.load(Ordering::Acquire);
         // The cursor has an older generation until the first ticket of this one has passed.
-        let gate = Ticket::from_word(word);
-        if gate.generation == self.next.generation {
-            self.passed = gate.number;
+        let cursor = Ticket::from_word(word);
+        if cursor.generation == self.next.generation {
+            self.passed = cursor.number;
         }
     }
 }
@@ -119,15 +119,15 @@ pub struct ReorderBuffer<T> {
     waiting: u32,
     /// Time since which the next value is missing while others wait, on the caller's clock.
     missing_since: Option<u64>,
-    gate: Arc<ReorderCursor>,
+    cursor: Arc<ReorderCursor>,
 }
 
 impl<T> ReorderBuffer<T> {
     /// A reorder buffer for `window` values, rounded up to a power of two.
-    pub fn new(window: u32, gate: Arc<ReorderCursor>) -> Self {
+    pub fn new(window: u32, cursor: Arc<ReorderCursor>) -> Self {
         let cells = window.max(1).next_power_of_two();
         let window = (0..cells).map(|_| None).collect();
-        Self { window, next: Ticket::default(), waiting: 0, missing_since: None, gate }
+        Self { window, next: Ticket::default(), waiting: 0, missing_since: None, cursor }
     }
 
     /// Stores the value of `ticket` at time `now`.
@@ -184,7 +184,7 @@ impl<T> ReorderBuffer<T> {
     #[inline]
     pub fn publish(&self) {
         // Release pairs with the Acquire of `TicketCounter::look`.
-        self.gate.0.store(self.next.to_word(), Ordering::Release);
+        self.cursor.0.store(self.next.to_word(), Ordering::Release);
     }
 
     /// Time since which the next value is missing while others wait; `None` if none is.
@@ -243,10 +243,10 @@ mod tests {
     use super::*;
 
     fn pair(window: u32) -> (TicketCounter, ReorderBuffer<u32>) {
-        let gate = Arc::new(ReorderCursor::new());
-        let mut line = TicketCounter::new(window, Arc::clone(&gate));
+        let cursor = Arc::new(ReorderCursor::new());
+        let mut line = TicketCounter::new(window, Arc::clone(&cursor));
         line.open();
-        (line, ReorderBuffer::new(window, gate))
+        (line, ReorderBuffer::new(window, cursor))
     }
 
     fn passed(reorder_buffer: &mut ReorderBuffer<u32>, now: u64) -> Vec<u32> {
@@ -348,15 +348,15 @@ mod loom_tests {
     #[test]
     fn the_line_keeps_its_order_and_says_so_when_it_is_done() {
         loom::model(|| {
-            let gate = Arc::new(ReorderCursor::new());
+            let cursor = Arc::new(ReorderCursor::new());
             let sent = Arc::new(UnsafeCell::new(0));
-            let mut line = TicketCounter::new(2, Arc::clone(&gate));
+            let mut line = TicketCounter::new(2, Arc::clone(&cursor));
             line.open();
             let (mut producer, consumer) = work_queue::channel::<Redeemed>(2);
             let (mut bring, mut brought) = ring::channel::<Redeemed>(2);
             let (others, result) = (consumer.clone(), Arc::clone(&sent));
             let home = loom::thread::spawn(move || {
-                let mut reorder_buffer = ReorderBuffer::new(2, gate);
+                let mut reorder_buffer = ReorderBuffer::new(2, cursor);
                 let mut order = Vec::new();
                 while order.len() < 2 {
                     let own = others.take().map(|value| *value);

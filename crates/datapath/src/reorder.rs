@@ -13,7 +13,7 @@
 //! 3. Everything that depends on order ([`sequence`](crate::sequence), queues) comes later; everything before
 //!    may run on any worker.
 
-use crate::steer::{Gates, WINDOW, WorkBatch};
+use crate::steer::{ReorderCursors, WINDOW, WorkBatch};
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderBuffer;
 use std::sync::Arc;
@@ -48,14 +48,17 @@ struct Row {
 impl Reorderer {
     /// Reorder buffers for the receiving workers with these cursors. A ticket that is missing for longer than
     /// `patience` is skipped: the first value applies if many work batches wait, the second if few do.
-    pub fn new(gates: &[Gates], patience: [Nanos; 2]) -> Self {
-        let row = |gates: &Gates| Row {
-            reorder_buffers: gates.iter().map(|gate| ReorderBuffer::new(WINDOW, Arc::clone(gate))).collect(),
+    pub fn new(cursors: &[ReorderCursors], patience: [Nanos; 2]) -> Self {
+        let row = |cursors: &ReorderCursors| Row {
+            reorder_buffers: cursors
+                .iter()
+                .map(|cursor| ReorderBuffer::new(WINDOW, Arc::clone(cursor)))
+                .collect(),
             sent: 0,
             fenced: 0,
             gaps: 0,
         };
-        Self { rows: gates.iter().map(row).collect(), patience }
+        Self { rows: cursors.iter().map(row).collect(), patience }
     }
 
     /// Adds a finished work batch, and releases all work batches that are next in order.
@@ -178,8 +181,8 @@ mod tests {
     const PATIENCE: Nanos = Nanos::from_millis(20);
 
     fn reorderer() -> Reorderer {
-        let gates = (0..2).map(|_| (0..4).map(|_| Arc::new(ReorderCursor::new())).collect());
-        Reorderer::new(&gates.collect::<Vec<Gates>>(), [SHORT, PATIENCE])
+        let cursors = (0..2).map(|_| (0..4).map(|_| Arc::new(ReorderCursor::new())).collect());
+        Reorderer::new(&cursors.collect::<Vec<ReorderCursors>>(), [SHORT, PATIENCE])
     }
 
     /// An empty work batch: a ticket is redeemed also when nothing is left.

@@ -14,7 +14,8 @@ use crate::counters::{OrderCounters, WorkerCounters};
 use crate::drops::DropReason;
 use crate::reorder::Reorderer;
 use crate::steer::{
-    Board, Definer, Gates, Hasher, LANES, LoadMeter, Loads, Marks, Order, WORK_BATCHES, WorkBatch, WorkerLoad,
+    Board, Dispatcher, Hasher, LANES, LoadMeter, Loads, Order, ReorderCursors, Thresholds, WORK_BATCHES,
+    WorkBatch, WorkerLoad,
 };
 use crate::units::Nanos;
 use polder_buffers::reorder::ReorderCursor;
@@ -44,7 +45,7 @@ pub struct WorkerGroupOptions {
     /// Hash function of flows.
     pub hasher: Hasher,
     /// Thresholds for spreading buckets.
-    pub marks: Marks,
+    pub thresholds: Thresholds,
     /// Time for which a ticket may be missing while others wait: if many work batches wait, and if few do.
     pub patience: [Nanos; 2],
     /// Capacity in packets of the ring from one worker to another.
@@ -54,13 +55,13 @@ pub struct WorkerGroupOptions {
 }
 
 impl WorkerGroupOptions {
-    /// Default options: thresholds of [`Marks`]; timeouts of 5 ms if many work batches wait, and 20 ms
+    /// Default options: thresholds of [`Thresholds`]; timeouts of 5 ms if many work batches wait, and 20 ms
     /// otherwise, since the kernel may preempt a worker for some; rings of 2048 packets between two workers,
     /// fewer with more workers, at least 512.
     pub fn new(hasher: Hasher, workers: usize) -> Self {
         let patience = [5, 20].map(Nanos::from_millis);
         let ring = (4096 / workers.max(1)).clamp(512, 2048);
-        Self { hasher, marks: Marks::default(), patience, ring, reordering: true }
+        Self { hasher, thresholds: Thresholds::default(), patience, ring, reordering: true }
     }
 }
 
@@ -71,7 +72,7 @@ pub struct WorkerGroup {
     hasher: Hasher,
     interval: Nanos,
     reordering: bool,
-    definer: Definer,
+    dispatcher: Dispatcher,
     reorderer: Reorderer,
     /// Rings by worker; the rings to the worker itself stay empty.
     peers: Vec<Peer>,
@@ -99,8 +100,8 @@ pub struct Wakes {
 /// # Panics
 /// If `workers` is 0 or more than [`MOST_WORKERS`](crate::steer::MOST_WORKERS).
 pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerGroup> {
-    let gates = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
-    let gates = gates.collect::<Vec<Gates>>();
+    let cursors = (0..workers).map(|_| (0..LANES).map(|_| Arc::new(ReorderCursor::new())).collect());
+    let cursors = cursors.collect::<Vec<ReorderCursors>>();
     let loads = (0..workers).map(|_| WorkerLoad::default()).collect::<Loads>();
     let (mut rings, producers) = Rings::new(workers, options.ring);
     let share = |(me, producer)| {
@@ -108,10 +109,16 @@ pub fn worker_group(workers: usize, options: &WorkerGroupOptions) -> Vec<WorkerG
         WorkerGroup {
             me,
             hasher: options.hasher.clone(),
-            interval: options.marks.interval,
+            interval: options.thresholds.interval,
             reordering: options.reordering,
-            definer: Definer::new((me, workers), options.marks, producer, &gates[me], Arc::clone(&board)),
-            reorderer: Reorderer::new(&gates, options.patience),
+            dispatcher: Dispatcher::new(
+                (me, workers),
+                options.thresholds,
+                producer,
+                &cursors[me],
+                Arc::clone(&board),
+            ),
+            reorderer: Reorderer::new(&cursors, options.patience),
             peers: (0..workers).map(|other| rings.peer(me, other)).collect(),
             loads: Arc::clone(&loads),
             meter: LoadMeter::default(),
@@ -147,8 +154,8 @@ impl WorkerGroup {
     }
 
     /// Order definition point.
-    pub fn definer(&self) -> &Definer {
-        &self.definer
+    pub fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
     }
 
     /// Records a round that begins at `now`; `was_busy`: the previous round had work.
@@ -156,7 +163,7 @@ impl WorkerGroup {
     pub fn round(&mut self, now: Nanos, was_busy: bool) {
         let load = &self.loads[self.me];
         if self.meter.round(now, was_busy, self.interval, load) {
-            let changed = self.definer.judge(now, &self.loads);
+            let changed = self.dispatcher.evaluate(now, &self.loads);
             self.counters.order.changes.add(u64::from(changed));
         }
     }
@@ -181,32 +188,32 @@ impl WorkerGroup {
     ) {
         self.has_more = has_more;
         self.meter.turn(has_more);
-        self.definer.define(batch, (order, is_underlay), &self.hasher);
-        self.definer.give(now, &self.counters.order);
-        self.wakes.helpers = self.theirs().min(self.definer.waiting());
-        if !self.definer.refused.is_empty() {
-            stages.discard(&mut self.definer.refused, DropReason::NoCore);
+        self.dispatcher.define(batch, (order, is_underlay), &self.hasher);
+        self.dispatcher.offer(now, &self.counters.order);
+        self.wakes.helpers = self.theirs().min(self.dispatcher.waiting());
+        if !self.dispatcher.refused.is_empty() {
+            stages.discard(&mut self.dispatcher.refused, DropReason::NoCore);
         }
         for other in 0..self.peers.len() {
-            if !self.definer.outgoing[other].is_empty() {
+            if !self.dispatcher.outgoing[other].is_empty() {
                 self.hand_over(other, stages);
             }
         }
-        if !self.definer.local.is_empty() {
-            let mut local = core::mem::take(&mut self.definer.local);
+        if !self.dispatcher.local.is_empty() {
+            let mut local = core::mem::take(&mut self.dispatcher.local);
             self.process(&mut local, stages);
-            self.definer.local = local;
+            self.dispatcher.local = local;
         }
     }
 
     /// Hands hashed packets over to their home; packets without room in its ring are dropped before further
     /// work is done on them.
     fn hand_over(&mut self, other: usize, stages: &mut impl Stages) {
-        let (batch, ring) = (&mut self.definer.outgoing[other], &mut self.peers[other].steered_to);
+        let (batch, ring) = (&mut self.dispatcher.outgoing[other], &mut self.peers[other].steered_to);
         let room = ring.room(batch.len()).min(batch.len());
         let handed = ring.push_all(room, batch.drain_front(room)) as u64;
         if handed > 0 {
-            self.definer.handed[other] += handed;
+            self.dispatcher.handed[other] += handed;
             self.counters.order.steered.add(handed);
             self.wakes.brought |= 1 << other;
         }
@@ -221,7 +228,7 @@ impl WorkerGroup {
     /// processes the work batches that other workers will not take, and receives nothing until then, so that
     /// excess packets stay in the device, where they cost nothing (B3).
     pub fn share(&mut self, now: Nanos, stages: &mut impl Stages) {
-        for _ in self.theirs()..self.definer.waiting() {
+        for _ in self.theirs()..self.dispatcher.waiting() {
             if !self.pull(self.me, now, stages) {
                 break;
             }
@@ -237,18 +244,18 @@ impl WorkerGroup {
     /// Processes packets from other workers. Returns true if there were any.
     pub fn collect(&mut self, now: Nanos, stages: &mut impl Stages) -> bool {
         let mut busy = false;
-        self.definer.give_open(now, false);
+        self.dispatcher.offer_open(now, false);
         for other in 0..self.peers.len() {
             if other == self.me {
                 continue;
             }
-            let definer = &mut self.definer;
-            self.peers[other].returned_from.pop_all(WORK_BATCHES, |work| definer.take_back(work));
+            let dispatcher = &mut self.dispatcher;
+            self.peers[other].returned_from.pop_all(WORK_BATCHES, |work| dispatcher.take_back(work));
             busy |= self.take_steered(other, now, stages);
         }
         busy |= self.take_redeemed(now, stages);
         let mut output =
-            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+            WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
         let expired = self.reorderer.expire(now, |work| output.let_go(work));
         self.counters.order.expired.add(u64::from(expired));
         busy
@@ -276,18 +283,18 @@ impl WorkerGroup {
     /// Time of the next call of [`collect`](Self::collect) if nothing happens before; `None` if none is
     /// needed.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.reorderer.next_deadline(), self.definer.next_deadline()].into_iter().flatten().min()
+        [self.reorderer.next_deadline(), self.dispatcher.next_deadline()].into_iter().flatten().min()
     }
 
     /// Offers all open work batches; for a worker that receives no more.
     pub fn offer_all(&mut self, now: Nanos) {
-        self.definer.give_open(now, true);
+        self.dispatcher.offer_open(now, true);
     }
 
     /// Sends the waiting work batches in order, without missing ones; for a worker that ends.
     pub fn close(&mut self, stages: &mut impl Stages) {
         let mut output =
-            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+            WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
         self.reorderer.clear(|work| output.let_go(work));
     }
 
@@ -296,13 +303,13 @@ impl WorkerGroup {
         let packets = batch.len();
         self.meter.worked(packets);
         if start.is_some() {
-            self.definer.sample(batch);
+            self.dispatcher.sample(batch);
         }
         stages.process(batch);
         if let Some(start) = start {
             let time = stages.since(start);
             self.meter.timed(packets, time);
-            self.definer.weigh(time);
+            self.dispatcher.weigh(time);
         }
     }
 
@@ -322,7 +329,7 @@ impl WorkerGroup {
         self.process(&mut inbox, stages);
         self.inbox = inbox;
         let mut output =
-            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+            WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
         self.reorderer.sent(other, taken as u64, now, |work| output.let_go(work));
         true
     }
@@ -340,13 +347,13 @@ impl WorkerGroup {
         }
         let start = stages.begin();
         if start.is_some() {
-            self.definer.sample(&work.batch);
+            self.dispatcher.sample(&work.batch);
         }
         stages.work(&mut work);
         if let Some(start) = start {
             let time = stages.since(start);
             self.meter.timed(packets, time);
-            self.definer.weigh(time);
+            self.dispatcher.weigh(time);
         }
         if self.reordering {
             counters.redeemed.add(work.len() as u64);
@@ -381,7 +388,7 @@ impl WorkerGroup {
     #[inline]
     fn line_up(&mut self, work: Box<WorkBatch>, now: Nanos, stages: &mut impl Stages) {
         let mut output =
-            WorkerStages::new(self.me, &mut self.peers, &mut self.definer, &self.counters, stages);
+            WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
         let redeemed = self.reorderer.redeem(work, now, |work| output.let_go(work));
         if let Err(late) = redeemed {
             output.refuse(late);
@@ -393,7 +400,7 @@ impl WorkerGroup {
 struct WorkerStages<'a, S> {
     me: usize,
     peers: &'a mut [Peer],
-    definer: &'a mut Definer,
+    dispatcher: &'a mut Dispatcher,
     counters: &'a OrderCounters,
     stages: &'a mut S,
 }
@@ -403,11 +410,11 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
     fn new(
         me: usize,
         peers: &'a mut [Peer],
-        definer: &'a mut Definer,
+        dispatcher: &'a mut Dispatcher,
         counters: &'a WorkerCounters,
         stages: &'a mut S,
     ) -> Self {
-        Self { me, peers, definer, counters: &counters.order, stages }
+        Self { me, peers, dispatcher, counters: &counters.order, stages }
     }
 
     /// Sends the packets of the work batch that is next in order, and returns it to its owner.
@@ -440,7 +447,7 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
     fn send_back(&mut self, work: Box<WorkBatch>) {
         let from = usize::from(work.from);
         if from == self.me {
-            self.definer.take_back(work);
+            self.dispatcher.take_back(work);
         } else {
             let pushed = self.peers[from].returned_to.push(work);
             debug_assert!(pushed.is_ok(), "the ring holds all work_batches of that worker");

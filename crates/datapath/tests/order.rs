@@ -7,7 +7,7 @@
 use polder_buffers::{BATCH, Batch, Packet, Pool, PortId, Region, RegionOptions};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
-use polder_datapath::steer::{Hasher, Marks, Order, WorkBatch};
+use polder_datapath::steer::{Hasher, Order, Thresholds, WorkBatch};
 use polder_datapath::units::Nanos;
 use polder_datapath::worker_group::{Stages, WorkerGroup, WorkerGroupOptions, worker_group};
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ impl World {
         options.patience = [PATIENCE; 2];
         options.ring = 128;
         if weather.restless {
-            options.marks = Marks {
+            options.thresholds = Thresholds {
                 interval: Nanos(10_000),
                 over: 0,
                 pressed: 0,
@@ -331,7 +331,7 @@ fn check(mut world: World) -> Result<World, TestCaseError> {
     let expired = world.counters.iter().map(|counters| counters.order.expired.get()).sum::<u64>();
     prop_assert!(expired > 0 || late.is_empty(), "nothing is late that was not given up");
     let out = world.counters.iter().map(|counters| counters.order.tickets.get()).sum::<u64>();
-    let back = world.groups.iter().flatten().map(WorkerGroup::definer).count();
+    let back = world.groups.iter().flatten().map(WorkerGroup::dispatcher).count();
     prop_assert!(
         back == world.weather.workers
             && (out > 0 || world.weather.order == Order::Hash || !world.weather.restless)

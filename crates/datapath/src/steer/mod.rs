@@ -9,20 +9,20 @@
 //! [`reorder`](crate::reorder) restores it. `docs/adr/0007-order.md` explains why that is correct.
 
 mod board;
-mod define;
+mod bucket_policy;
+mod dispatcher;
 mod flow;
 mod flow_name;
-mod judge;
 mod load;
 mod sketch;
 pub mod toeplitz;
 mod work_batch;
 
 pub use board::{Board, BucketView, Flows};
-pub use define::{Definer, Gates};
+pub use bucket_policy::{BucketPolicy, Thresholds};
+pub use dispatcher::{Dispatcher, ReorderCursors};
 pub use flow::{Flow, Hasher};
 pub use flow_name::{Ends, FlowName};
-pub use judge::{Judge, Marks};
 pub use load::{Load, LoadMeter, Loads, WorkerLoad};
 pub use sketch::{Heaviest, Heavy};
 pub use work_batch::WorkBatch;

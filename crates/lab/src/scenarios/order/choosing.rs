@@ -6,7 +6,7 @@ use super::{Run, WARM_UP, rate, throughput, work};
 use crate::report::Curve;
 use crate::scenarios::turns;
 use anyhow::ensure;
-use polder_datapath::steer::{Marks, Order};
+use polder_datapath::steer::{Order, Thresholds};
 use polder_testbed::interrupt;
 use polder_testbed::meters::sequence::ratio;
 use polder_testbed::meters::statistics::Samples;
@@ -125,8 +125,8 @@ fn beside_others(run: &Run, table: &Table, alone: &Plan, time: Duration) -> anyh
     let mut parts = Vec::new();
     for over in OTHERS {
         run.says(&format!("order = \"auto\", a home over its mark at {over} thousandths"));
-        let marks = Marks { over, ..Marks::default() };
-        let plan = Plan { order: Order::Auto, marks, ..alone.clone() };
+        let thresholds = Thresholds { over, ..Thresholds::default() };
+        let plan = Plan { order: Order::Auto, thresholds, ..alone.clone() };
         let mut auto = Vec::new();
         for load in LOADS {
             let seen = (0..3).map(|_| look(&plan, pace(table.capacity, load), time));

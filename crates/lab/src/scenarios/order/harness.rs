@@ -22,7 +22,7 @@ use polder_datapath::forward::{BridgeOptions, Bridges, Fdb, FdbOptions, Links, M
 use polder_datapath::port::{RxQueue, TxQueue as _};
 use polder_datapath::queue::{CodelOptions, Discipline, QueueOptions};
 use polder_datapath::scheduler::WEIGHT;
-use polder_datapath::steer::{Hasher, Marks, Order};
+use polder_datapath::steer::{Hasher, Order, Thresholds};
 use polder_datapath::units::{BytesPerSecond, Nanos};
 use polder_datapath::wire::MacAddress;
 use polder_datapath::worker_group::{WorkerGroupOptions, worker_group};
@@ -58,7 +58,7 @@ pub(in crate::scenarios) struct Plan {
     /// Links of work a packet.
     pub(in crate::scenarios) links: u32,
     pub(in crate::scenarios) reordering: bool,
-    pub(in crate::scenarios) marks: Marks,
+    pub(in crate::scenarios) thresholds: Thresholds,
     /// The home of each flow, by worker.
     pub(in crate::scenarios) flows: Vec<usize>,
     /// Packets a second; none for as many as can be.
@@ -93,7 +93,7 @@ impl Plan {
             order: if workers == 1 { Order::Queue } else { Order::Spread },
             links,
             reordering: true,
-            marks: Marks::default(),
+            thresholds: Thresholds::default(),
             flows: vec![workers - 1],
             pace: None,
             steady: None,
@@ -264,7 +264,7 @@ impl Harness {
         let wakeups =
             (0..plan.workers).map(|_| Wakeup::new().map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let mut options = WorkerGroupOptions::new(Hasher::mixed(SEED, false), plan.workers);
-        options.marks = plan.marks;
+        options.thresholds = plan.thresholds;
         options.reordering = plan.reordering;
         let mut shares = worker_group(plan.workers, &options).into_iter();
         let (reports, _) = channel();

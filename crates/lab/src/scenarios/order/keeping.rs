@@ -7,7 +7,7 @@ use super::{Run, work};
 use crate::hold;
 use anyhow::{Context as _, ensure};
 use polder_datapath::queue::CodelOptions;
-use polder_datapath::steer::{Marks, Order};
+use polder_datapath::steer::{Order, Thresholds};
 use polder_datapath::units::Nanos;
 use polder_testbed::interrupt;
 use polder_testbed::meters::density::Density;
@@ -42,7 +42,7 @@ const CODEL: CodelOptions =
 const HOLD: Duration = Duration::from_millis(100);
 
 /// Marks by which each bucket is spread at one look and hashed at the next.
-const RESTLESS: Marks = Marks {
+const RESTLESS: Thresholds = Thresholds {
     interval: Nanos::from_millis(1),
     over: 0,
     pressed: 0,
@@ -71,7 +71,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
 fn restless(links: u32) -> Plan {
     Plan {
         order: Order::Auto,
-        marks: RESTLESS,
+        thresholds: RESTLESS,
         flows: vec![1, 0],
         pace: Some(PACE),
         one_ledger: true,

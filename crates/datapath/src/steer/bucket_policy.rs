@@ -10,7 +10,7 @@ use crate::units::Nanos;
 
 /// Thresholds of decisions.
 #[derive(Clone, Copy, Debug)]
-pub struct Marks {
+pub struct Thresholds {
     /// Time between two evaluations.
     pub interval: Nanos,
     /// Busy time in thousandths from which a worker that is also pressed is overloaded.
@@ -30,7 +30,7 @@ pub struct Marks {
     pub hash_after: u8,
 }
 
-impl Default for Marks {
+impl Default for Thresholds {
     fn default() -> Self {
         Self {
             interval: Nanos::from_millis(10),
@@ -47,7 +47,7 @@ impl Default for Marks {
 
 /// State of one bucket.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct BucketState {
     packets: u32,
     /// Packets in the last interval and in the interval before.
     came: [u32; 2],
@@ -58,9 +58,9 @@ struct Known {
 
 /// Evaluates the buckets of one receiving worker.
 #[derive(Debug)]
-pub struct Judge {
-    marks: Marks,
-    known: Box<[Known; BUCKETS]>,
+pub struct BucketPolicy {
+    thresholds: Thresholds,
+    states: Box<[BucketState; BUCKETS]>,
 }
 
 /// New mode of a bucket.
@@ -70,42 +70,42 @@ pub(super) enum BucketMode {
     Hash(usize),
 }
 
-impl Judge {
-    /// Creates a judge with these thresholds.
-    pub fn new(marks: Marks) -> Self {
-        Self { marks, known: Box::new([Known::default(); BUCKETS]) }
+impl BucketPolicy {
+    /// Creates a policy with these thresholds.
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self { thresholds, states: Box::new([BucketState::default(); BUCKETS]) }
     }
 
     /// The thresholds.
-    pub fn marks(&self) -> &Marks {
-        &self.marks
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
     }
 
     /// Counts packets of a bucket.
     #[inline]
     pub(super) fn charge(&mut self, bucket: usize, packets: u32) {
-        let known = &mut self.known[bucket];
-        known.packets = known.packets.wrapping_add(packets);
+        let states = &mut self.states[bucket];
+        states.packets = states.packets.wrapping_add(packets);
     }
 
     /// Share of a worker's time that a bucket took in the last interval, in thousandths.
     pub fn weight(&self, bucket: usize) -> u32 {
-        self.known[bucket].weight
+        self.states[bucket].weight
     }
 
     /// Packets and weight of a bucket in the last interval; `None` if it had no packets in the last two
     /// intervals.
     #[inline]
     pub(super) fn news(&self, bucket: usize) -> Option<(u32, u32)> {
-        let known = &self.known[bucket];
-        (known.came != [0, 0]).then_some((known.came[0], known.weight))
+        let states = &self.states[bucket];
+        (states.came != [0, 0]).then_some((states.came[0], states.weight))
     }
 
     /// Weighs all buckets over the time `passed` until `now` and reports the buckets to be changed: at most
     /// one to be spread, because that changes the loads, and all to be hashed.
     ///
     /// `home` returns a bucket's home, `is_spread` its mode.
-    pub(super) fn look(
+    pub(super) fn evaluate(
         &mut self,
         (now, passed): (Nanos, Nanos),
         loads: &[WorkerLoad],
@@ -113,47 +113,47 @@ impl Judge {
         is_spread: impl Fn(usize) -> bool,
         mut verdict: impl FnMut(BucketMode),
     ) {
-        let marks = self.marks;
+        let thresholds = self.thresholds;
         let mut heaviest: Option<(usize, u32)> = None;
-        for (bucket, known) in self.known.iter_mut().enumerate() {
+        for (bucket, states) in self.states.iter_mut().enumerate() {
             let load = loads[home(bucket)].at(now);
-            let nanos = u64::from(known.packets) * u64::from(load.packet_nanos);
-            known.weight = super::load::thousandths(nanos, passed.0);
-            known.came = [known.packets, known.came[0]];
-            known.packets = 0;
+            let nanos = u64::from(states.packets) * u64::from(load.packet_nanos);
+            states.weight = super::load::thousandths(nanos, passed.0);
+            states.came = [states.packets, states.came[0]];
+            states.packets = 0;
             if !buckets::AUTO.contains(&bucket) {
                 continue;
             }
-            if !known.agrees(&marks, &load, is_spread(bucket)) {
+            if !states.agrees(&thresholds, &load, is_spread(bucket)) {
                 continue;
             }
             if is_spread(bucket) {
                 verdict(BucketMode::Hash(bucket));
-            } else if heaviest.is_none_or(|(_, weight)| weight < known.weight) {
-                heaviest = Some((bucket, known.weight));
+            } else if heaviest.is_none_or(|(_, weight)| weight < states.weight) {
+                heaviest = Some((bucket, states.weight));
             }
         }
-        let somebody_has_time = loads.iter().any(|load| marks.is_under(&load.at(now)));
+        let somebody_has_time = loads.iter().any(|load| thresholds.is_under(&load.at(now)));
         if let Some((bucket, _)) = heaviest.filter(|_| somebody_has_time) {
-            self.known[bucket].streak = 0;
+            self.states[bucket].streak = 0;
             verdict(BucketMode::Spread(bucket));
         }
     }
 }
 
-impl Known {
+impl BucketState {
     /// True if the bucket should change, and did so in enough consecutive evaluations.
-    fn agrees(&mut self, marks: &Marks, load: &Load, is_spread: bool) -> bool {
+    fn agrees(&mut self, thresholds: &Thresholds, load: &Load, is_spread: bool) -> bool {
         let (agrees, wanted) = match is_spread {
-            true => (self.weight < marks.small, marks.hash_after),
-            false => (self.weight >= marks.big && marks.is_over(load), marks.spread_after),
+            true => (self.weight < thresholds.small, thresholds.hash_after),
+            false => (self.weight >= thresholds.big && thresholds.is_over(load), thresholds.spread_after),
         };
         self.streak = if agrees { self.streak.saturating_add(1) } else { 0 };
         agrees && self.streak >= wanted
     }
 }
 
-impl Marks {
+impl Thresholds {
     fn is_over(&self, load: &Load) -> bool {
         load.busy >= self.over && load.pressed >= self.pressed
     }
@@ -172,7 +172,7 @@ mod tests {
     const MILLIS_10: Nanos = Nanos::from_millis(10);
 
     struct Bench {
-        judge: Judge,
+        policy: BucketPolicy,
         loads: [WorkerLoad; 2],
         spread: Vec<usize>,
     }
@@ -180,16 +180,16 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let loads = [WorkerLoad::default(), WorkerLoad::default()];
-            Self { judge: Judge::new(Marks::default()), loads, spread: Vec::new() }
+            Self { policy: BucketPolicy::new(Thresholds::default()), loads, spread: Vec::new() }
         }
 
         /// Simulates an interval in which the buckets had these numbers of packets of a microsecond each.
         fn interval(&mut self, packets: &[(usize, u32)]) {
-            packets.iter().for_each(|&(bucket, packets)| self.judge.charge(bucket, packets));
+            packets.iter().for_each(|&(bucket, packets)| self.policy.charge(bucket, packets));
             let before = self.spread.clone();
             let spread = &mut self.spread;
             let home = |bucket| bucket % 2;
-            self.judge.look(
+            self.policy.evaluate(
                 (MILLIS_10, MILLIS_10),
                 &self.loads,
                 home,
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(bench.spread, [], "once may be chance");
         bench.interval(&traffic);
         assert_eq!(bench.spread, [BIG]);
-        assert_eq!((bench.judge.weight(BIG), bench.judge.weight(BIG + 2)), (700, 50));
+        assert_eq!((bench.policy.weight(BIG), bench.policy.weight(BIG + 2)), (700, 50));
         (0..9).for_each(|_| bench.interval(&traffic));
         assert_eq!(bench.spread, [BIG], "small ones stay small");
     }

@@ -1,10 +1,12 @@
 //! The order definition point: assigns the packets of a receiving worker to workers and draws tickets.
 
 use super::board::Board;
+use super::bucket_policy::{BucketMode, BucketPolicy};
 use super::flow_name::FlowName;
-use super::judge::{BucketMode, Judge};
 use super::sketch::Heaviest;
-use super::{BUCKETS, Hasher, LANES, Marks, Order, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets};
+use super::{
+    BUCKETS, Hasher, LANES, Order, Thresholds, WINDOW, WORK_BATCHES, WorkBatch, WorkerLoad, buckets,
+};
 use crate::counters::OrderCounters;
 use crate::parse::HeaderSummary;
 use crate::units::Nanos;
@@ -14,7 +16,7 @@ use polder_buffers::{BATCH, Batch, Packet};
 use std::sync::Arc;
 
 /// Reorder cursors of one receiving worker's lanes, shared with all homes.
-pub type Gates = Arc<[Arc<ReorderCursor>]>;
+pub type ReorderCursors = Arc<[Arc<ReorderCursor>]>;
 
 /// Mode of a hashed bucket; other modes are the lane number of a spread bucket.
 const HASHED: u8 = u8::MAX;
@@ -25,7 +27,7 @@ const POST_FLOWS: Nanos = Nanos::SECOND;
 const SCARCE: usize = WINDOW as usize / 4;
 const SCARCE_EACH: usize = 3;
 /// Maximum number of packets in a small work batch.
-const CRUMB: usize = BATCH / 2;
+const SMALL_BATCH: usize = BATCH / 2;
 /// Maximum time for which a work batch stays open for more packets, while earlier tickets of its lane are
 /// outstanding.
 const FILL: Nanos = Nanos(500_000);
@@ -51,7 +53,7 @@ struct Lane {
 
 /// Steering state of one worker for the packets that it receives.
 #[derive(Debug)]
-pub struct Definer {
+pub struct Dispatcher {
     me: u16,
     homes: Box<[u16; BUCKETS]>,
     modes: Box<[u8; BUCKETS]>,
@@ -64,8 +66,8 @@ pub struct Definer {
     early: u64,
     /// Number of outstanding tickets from which tickets are scarce.
     scarce: u32,
-    judge: Judge,
-    judged_at: Nanos,
+    policy: BucketPolicy,
+    evaluated_at: Nanos,
     heaviest: Heaviest,
     /// Flows of the batch whose time is being measured, with names for flows that `heaviest` lacks.
     sampled: Vec<(u32, Option<FlowName>)>,
@@ -86,16 +88,16 @@ pub struct Definer {
     pub(crate) refused: Batch,
 }
 
-impl Definer {
+impl Dispatcher {
     /// Definition point of worker `me` of `workers`.
     ///
     /// # Panics
     /// If `workers` is 0 or more than [`MOST_WORKERS`](super::MOST_WORKERS).
     pub fn new(
         (me, workers): (usize, usize),
-        marks: Marks,
+        thresholds: Thresholds,
         producer: WorkProducer<WorkBatch>,
-        gates: &Gates,
+        cursors: &ReorderCursors,
         board: Arc<Board>,
     ) -> Self {
         assert!((1..=super::MOST_WORKERS).contains(&workers), "as many workers as cores");
@@ -109,17 +111,17 @@ impl Definer {
             opened: None,
             refused: false,
         };
-        let mut definer = Self {
+        let mut dispatcher = Self {
             me: number(me),
             homes: Box::new(core::array::from_fn(|bucket| number(bucket % workers))),
             modes: Box::new([HASHED; BUCKETS]),
-            lanes: gates.iter().map(lane).collect(),
+            lanes: cursors.iter().map(lane).collect(),
             touched: 0,
             open: 0,
             early: 0,
             scarce: u32::try_from(SCARCE + SCARCE_EACH * workers).unwrap_or(WINDOW),
-            judge: Judge::new(marks),
-            judged_at: Nanos::default(),
+            policy: BucketPolicy::new(thresholds),
+            evaluated_at: Nanos::default(),
             heaviest: Heaviest::default(),
             sampled: Vec::with_capacity(BATCH),
             sampled_nanos: 0,
@@ -134,9 +136,9 @@ impl Definer {
             refused: Batch::new(),
         };
         for (lane, bucket) in buckets::SPREAD.enumerate() {
-            definer.open(bucket, lane);
+            dispatcher.open(bucket, lane);
         }
-        definer
+        dispatcher
     }
 
     /// Distributes a received batch to `local`, `outgoing`, `refused` and work batches; `batch` is empty
@@ -172,7 +174,7 @@ impl Definer {
 
     /// Offers the filled work batches to idle workers, one for each bucket. While tickets are scarce, small
     /// work batches stay open for further packets.
-    pub fn give(&mut self, now: Nanos, counters: &OrderCounters) {
+    pub fn offer(&mut self, now: Nanos, counters: &OrderCounters) {
         counters.given.add(core::mem::take(&mut self.early));
         let mut touched = core::mem::take(&mut self.touched);
         while touched != 0 {
@@ -193,7 +195,7 @@ impl Definer {
     /// Offers open work batches if tickets are no longer scarce or 500 µs have passed; offers all if
     /// `is_end`.
     #[inline]
-    pub fn give_open(&mut self, now: Nanos, is_end: bool) {
+    pub fn offer_open(&mut self, now: Nanos, is_end: bool) {
         let mut open = self.open;
         while open != 0 {
             let number = open.trailing_zeros() as usize;
@@ -206,7 +208,7 @@ impl Definer {
         }
     }
 
-    /// Time of the next call of [`give_open`](Self::give_open); `None` if no work batch is open.
+    /// Time of the next call of [`offer_open`](Self::give_open); `None` if no work batch is open.
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.open == 0 {
             return None;
@@ -251,7 +253,7 @@ impl Definer {
     /// Routes a batch whose packets all belong to one bucket.
     #[inline]
     fn route_all(&mut self, bucket: usize, batch: &mut Batch) {
-        self.judge.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
+        self.policy.charge(bucket, u32::try_from(batch.len()).unwrap_or(0));
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
             lane => match self.work(usize::from(lane), batch.len()) {
@@ -274,7 +276,7 @@ impl Definer {
 
     #[inline]
     fn route(&mut self, bucket: usize, mut packet: Packet) {
-        self.judge.charge(bucket, 1);
+        self.policy.charge(bucket, 1);
         let room = match self.modes[bucket] {
             HASHED => self.hashed(bucket),
             lane => match self.work(usize::from(lane), 1) {
@@ -322,18 +324,18 @@ impl Definer {
 
     /// Weighs the buckets once per interval, and spreads or gathers some. Must be called between batches.
     /// Returns the number of changed buckets.
-    pub fn judge(&mut self, now: Nanos, loads: &[WorkerLoad]) -> u32 {
-        let passed = now.since(self.judged_at);
-        if passed < self.judge.marks().interval {
+    pub fn evaluate(&mut self, now: Nanos, loads: &[WorkerLoad]) -> u32 {
+        let passed = now.since(self.evaluated_at);
+        if passed < self.policy.thresholds().interval {
             return 0;
         }
-        self.judged_at = now;
+        self.evaluated_at = now;
         let (homes, modes) = (&self.homes, &self.modes);
         // At most one bucket is spread per interval; buckets to be gathered have a lane each.
         let (mut spread, mut gather) = (None, 0_u32);
         let home = |bucket: usize| usize::from(homes[bucket]);
         let is_spread = |bucket: usize| modes[bucket] != HASHED;
-        self.judge.look((now, passed), loads, home, is_spread, |verdict| match verdict {
+        self.policy.evaluate((now, passed), loads, home, is_spread, |verdict| match verdict {
             BucketMode::Spread(bucket) => spread = Some(bucket),
             BucketMode::Hash(bucket) => gather |= 1 << modes[bucket],
         });
@@ -356,7 +358,7 @@ impl Definer {
     /// Publishes the worker's steering state.
     fn post(&mut self, now: Nanos) {
         for bucket in 0..BUCKETS {
-            if let Some((packets, weight)) = self.judge.news(bucket) {
+            if let Some((packets, weight)) = self.policy.news(bucket) {
                 let mode = (self.homes[bucket], self.modes[bucket] != HASHED);
                 self.board.post(bucket, packets, weight, mode);
             }
@@ -418,7 +420,7 @@ impl Definer {
     /// Returns a bucket's share of its home's time in the last interval in thousandths, its home, and true if
     /// it is spread.
     pub fn bucket(&self, bucket: usize) -> (u32, u16, bool) {
-        (self.judge.weight(bucket), self.homes[bucket], self.modes[bucket] != HASHED)
+        (self.policy.weight(bucket), self.homes[bucket], self.modes[bucket] != HASHED)
     }
 }
 
@@ -443,7 +445,7 @@ impl Lane {
     /// True if the work batch is small, or is held open and not full.
     #[inline]
     fn is_crumb(&self) -> bool {
-        let most = if self.opened.is_some() { BATCH - 1 } else { CRUMB };
+        let most = if self.opened.is_some() { BATCH - 1 } else { SMALL_BATCH };
         self.work.as_ref().is_some_and(|work| work.batch.len() <= most)
     }
 
