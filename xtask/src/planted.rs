@@ -53,15 +53,15 @@ const FAULTS: &[Planted] = &[
     Planted {
         name: "reorder buffer: what has passed",
         file: "crates/buffers/src/reorder.rs",
-        sound: "self.gate.0.store(self.next.to_word(), Ordering::Release)",
-        weak: "self.gate.0.store(self.next.to_word(), Ordering::Relaxed)",
+        sound: "self.cursor.0.store(self.next.to_word(), Ordering::Release)",
+        weak: "self.cursor.0.store(self.next.to_word(), Ordering::Relaxed)",
         models: "reorder::loom_tests",
     },
     Planted {
         name: "reorder buffer: a look at the cursor",
         file: "crates/buffers/src/reorder.rs",
-        sound: "self.gate.0.load(Ordering::Acquire)",
-        weak: "self.gate.0.load(Ordering::Relaxed)",
+        sound: "self.cursor.0.load(Ordering::Acquire)",
+        weak: "self.cursor.0.load(Ordering::Relaxed)",
         models: "reorder::loom_tests",
     },
     Planted {

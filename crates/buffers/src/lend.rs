@@ -120,8 +120,8 @@ impl Region {
 mod tests {
     use super::*;
     use crate::{
-        AllocationPolicy, BufferManager, BufferOptions, ClassBuffers, ClassOptions, FragmentOptions, Marks,
-        ReserveOptions, Whereabouts,
+        AllocationPolicy, BufferManager, BufferOptions, BufferPlace, ClassBuffers, ClassOptions,
+        FragmentOptions, Marks, ReserveOptions,
     };
 
     fn manager(policy: AllocationPolicy) -> BufferManager {
@@ -145,16 +145,16 @@ mod tests {
                 let frame = pool.take().expect("a free frame");
                 let (index, loan) = (frame.index(), lender.lend(frame).expect("a slot of the region"));
                 assert_eq!((loan.class, loan.bytes, lender.lent()), (class, 2048, 1));
-                assert_eq!(manager.counted(Whereabouts::Lent), 1);
+                assert_eq!(manager.counted(BufferPlace::Lent), 1);
                 rustix::io::pwrite(manager.region().file(class), b"written elsewhere", loan.offset + 64)
                     .expect("the file is open");
                 let frame = lender.take_back(class, loan.offset + 64).expect("it is lent");
                 assert_eq!((&frame.slot()[64..81], frame.index()), (&b"written elsewhere"[..], index));
                 pool.release_frame(frame);
             }
-            assert_eq!(manager.counted(Whereabouts::Lent), 0);
+            assert_eq!(manager.counted(BufferPlace::Lent), 0);
             drop(lender);
-            assert_eq!((manager.region().home(), manager.region().strays()), (80, 0));
+            assert_eq!((manager.region().free_slots(), manager.region().late_frees()), (80, 0));
         }
     }
 
@@ -190,10 +190,10 @@ mod tests {
             lender.lend(pool.take().expect("a free frame")).expect("a slot of the region");
         }
         lender.take_all(&mut pool);
-        assert_eq!((lender.lent(), manager.counted(Whereabouts::Lent)), (0, 0));
+        assert_eq!((lender.lent(), manager.counted(BufferPlace::Lent)), (0, 0));
         lender.lend(pool.take().expect("a free frame")).expect("a slot of the region");
         drop((lender, pool));
-        assert_eq!(manager.counted(Whereabouts::Lent), 0, "a gauge ends with its owner");
-        assert_eq!((manager.region().home(), manager.region().strays()), (80, 0));
+        assert_eq!(manager.counted(BufferPlace::Lent), 0, "a gauge ends with its owner");
+        assert_eq!((manager.region().free_slots(), manager.region().late_frees()), (80, 0));
     }
 }

@@ -19,7 +19,7 @@
 //! batch.push(packet).expect("an empty batch has room");
 //! pool.release(&mut batch);
 //! drop(pool);
-//! assert_eq!(region.home(), 128);
+//! assert_eq!(region.free_slots(), 128);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -35,7 +35,7 @@
 //! A slot is in exactly one place: in a pool or a magazine (free), in a driver's table (posted to a device),
 //! in a packet, in a ring between workers, or asleep without memory. Moving a [`Frame`] moves the slot. A
 //! frame may be dropped anywhere: its slot returns over a list to which any thread may push. Such late frees
-//! are counted in [`Region::strays`], because the packet path releases in bulk.
+//! are counted in [`Region::late_frees`], because the packet path releases in bulk.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("Polder is for 64-bit machines: filters of system calls are not available for others");
@@ -83,7 +83,7 @@ pub use frame::{Frame, SHARED_FRAMES};
 pub use gauge::Gauge;
 pub use lend::{Lender, Loan, NotLent};
 pub use manager::{
-    Account, Acting, BufferManager, BufferOptions, ClassBuffers, Kind, WHEREABOUTS, Whereabouts,
+    Acting, BUFFER_PLACES, BufferManager, BufferOptions, BufferPlace, BufferStats, ClassBuffers, Kind,
 };
 pub use mapping::large_vec;
 pub use packet::{

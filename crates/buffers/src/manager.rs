@@ -70,7 +70,7 @@ pub struct BufferManager {
     fragments: [Option<FragmentMemory>; 2],
     shared: [Option<Arc<SharedFragments>>; 2],
     options: BufferOptions,
-    gauges: Mutex<Vec<(Whereabouts, Arc<AtomicU64>)>>,
+    gauges: Mutex<Vec<(BufferPlace, Arc<AtomicU64>)>>,
 }
 
 impl BufferManager {
@@ -152,7 +152,7 @@ impl BufferManager {
     }
 
     /// Creates a gauge of the frames in a place; the caller sets it.
-    pub fn gauge(&self, place: Whereabouts) -> Gauge {
+    pub fn gauge(&self, place: BufferPlace) -> Gauge {
         let count = Arc::new(AtomicU64::new(0));
         let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         // A gauge whose owner is gone is removed.
@@ -161,32 +161,32 @@ impl BufferManager {
         Gauge(count)
     }
 
-    /// Creates a lender of frames to one process; lent frames count as [`Whereabouts::Lent`].
+    /// Creates a lender of frames to one process; lent frames count as [`BufferPlace::Lent`].
     pub fn lender(&self) -> Lender {
-        Lender::new(self.region.clone(), self.gauge(Whereabouts::Lent))
+        Lender::new(self.region.clone(), self.gauge(BufferPlace::Lent))
     }
 
     /// Number of frames in a place, summed over its gauges.
-    pub fn counted(&self, place: Whereabouts) -> u64 {
+    pub fn counted(&self, place: BufferPlace) -> u64 {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let live = gauges.iter().filter(|(of, count)| *of == place && Arc::strong_count(count) > 1);
         live.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Buffers and counters of each class and kind.
-    pub fn accounts(&self) -> Vec<Account> {
+    pub fn accounts(&self) -> Vec<BufferStats> {
         let frames = CLASSES.map(|class| self.account_of_frames(class));
         let fragments = CLASSES.map(|class| self.account_of_fragments(class));
         frames.into_iter().chain(fragments.into_iter().flatten()).collect()
     }
 
-    fn account_of_frames(&self, class: Class) -> Account {
+    fn account_of_frames(&self, class: Class) -> BufferStats {
         let frames = self.class_options(class).frames;
         let reserve = self.region.reserve(class);
         let (counts, numbers) = (reserve.counters().counts(), reserve.numbers());
         let (cold, waiting) = reserve.sleeping();
         let level = reserve.level();
-        Account {
+        BufferStats {
             class,
             kind: Kind::Frames,
             total: numbers.end - numbers.start,
@@ -198,16 +198,16 @@ impl BufferManager {
             exhausted: counts.exhausted,
             acting: Acting::of(frames.policy, frames.reserve_options, self.options.patience),
             events: reserve.reserve().counts(level),
-            strays: self.region.strays(),
+            late_frees: self.region.late_frees(),
         }
     }
 
-    fn account_of_fragments(&self, class: Class) -> Option<Account> {
+    fn account_of_fragments(&self, class: Class) -> Option<BufferStats> {
         let memory = self.fragments(class)?;
         let (reserve, options) = (memory.reserve(), memory.options());
         let ((large, pages), cold) = (reserve.free(), reserve.cold());
         let counts = memory.counts();
-        Some(Account {
+        Some(BufferStats {
             class,
             kind: Kind::Blocks,
             total: reserve.count(),
@@ -219,7 +219,7 @@ impl BufferManager {
             exhausted: counts.exhausted,
             acting: Acting::of(options.policy, options.reserve_options, self.options.patience),
             events: reserve.events(),
-            strays: memory.strays(),
+            late_frees: memory.late_frees(),
         })
     }
 }
@@ -235,7 +235,7 @@ impl Class {
 
 /// Place of a frame in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whereabouts {
+pub enum BufferPlace {
     /// In a ring of a device.
     Posted,
     /// In a packet being processed, or between two workers.
@@ -247,8 +247,8 @@ pub enum Whereabouts {
 }
 
 /// All places.
-pub const WHEREABOUTS: [Whereabouts; 4] =
-    [Whereabouts::Posted, Whereabouts::Path, Whereabouts::Held, Whereabouts::Lent];
+pub const BUFFER_PLACES: [BufferPlace; 4] =
+    [BufferPlace::Posted, BufferPlace::Path, BufferPlace::Held, BufferPlace::Lent];
 
 /// The two kinds of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -285,7 +285,7 @@ impl Acting {
 
 /// Buffers and counters of one class and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct BufferStats {
     /// Class of the buffers.
     pub class: Class,
     /// Frames, or blocks of fragments.
@@ -309,10 +309,10 @@ pub struct Account {
     /// Counters of the reserve.
     pub events: ReserveCounts,
     /// Number of late frees (frames: of both classes).
-    pub strays: u64,
+    pub late_frees: u64,
 }
 
-impl Account {
+impl BufferStats {
     /// Number of free buffers: available to any worker, or in workers' caches.
     pub fn free(&self) -> u64 {
         u64::from(self.reserve) + self.cached

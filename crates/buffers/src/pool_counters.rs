@@ -43,10 +43,10 @@ impl PoolCounts {
 
 /// Counters of all pools.
 #[derive(Debug, Default)]
-pub(crate) struct PoolCounterSet(Mutex<Shelf>);
+pub(crate) struct PoolCounterSet(Mutex<CounterList>);
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct CounterList {
     open: Vec<Arc<PoolCounters>>,
     closed: PoolCounts,
 }
@@ -55,27 +55,27 @@ impl PoolCounterSet {
     /// Creates the counters of a new pool.
     pub(crate) fn open(&self) -> Arc<PoolCounters> {
         let counters = Arc::default();
-        self.shelf().open.push(Arc::clone(&counters));
+        self.list().open.push(Arc::clone(&counters));
         counters
     }
 
     /// Keeps the counts of a pool that ends.
     pub(crate) fn close(&self, counters: &Arc<PoolCounters>) {
-        let mut shelf = self.shelf();
-        shelf.open.retain(|open| !Arc::ptr_eq(open, counters));
-        shelf.closed.add(counters);
+        let mut list = self.list();
+        list.open.retain(|open| !Arc::ptr_eq(open, counters));
+        list.closed.add(counters);
     }
 
     /// Sum of all counters.
     pub(crate) fn counts(&self) -> PoolCounts {
-        let shelf = self.shelf();
-        let mut counts = shelf.closed;
-        shelf.open.iter().for_each(|counters| counts.add(counters));
+        let list = self.list();
+        let mut counts = list.closed;
+        list.open.iter().for_each(|counters| counts.add(counters));
         counts
     }
 
     /// After a panic with the lock, a set of counters may be missing or counted twice, which is harmless.
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn list(&self) -> MutexGuard<'_, CounterList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! Rate of allocations between two readings of the accounts.
 
-use crate::manager::{Account, Kind};
+use crate::manager::{BufferStats, Kind};
 use crate::region::Class;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ impl Rates {
     /// Buffers allocated per second since the last call, in the order of `accounts`; `None` for accounts seen
     /// for the first time. `now` is the time of any monotonic clock.
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no 52 bits")]
-    pub fn look(&mut self, now: Duration, accounts: &[Account]) -> Vec<Option<f64>> {
+    pub fn look(&mut self, now: Duration, accounts: &[BufferStats]) -> Vec<Option<f64>> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
-        let rate = |account: &Account| {
+        let rate = |account: &BufferStats| {
             let known =
                 self.taken.iter().find(|(class, kind, _)| (*class, *kind) == (account.class, account.kind));
             let (_, _, before) = known.filter(|_| passed > 0.0)?;

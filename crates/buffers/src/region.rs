@@ -173,9 +173,9 @@ impl Region {
     /// published.
     ///
     /// Equal to [`Region::slots`] if no frame exists. Exact while no worker runs.
-    pub fn home(&self) -> u32 {
-        self.collect_strays();
-        self.inner.reserves.iter().map(|reserve| reserve.home()).sum()
+    pub fn free_slots(&self) -> u32 {
+        self.collect_remote_frees();
+        self.inner.reserves.iter().map(|reserve| reserve.free_slots()).sum()
     }
 
     /// Number of slots that several packets share.
@@ -184,8 +184,8 @@ impl Region {
     }
 
     /// Number of frames that were dropped instead of released (late frees); 0 in normal operation.
-    pub fn strays(&self) -> u64 {
-        table::strays(self.inner.id)
+    pub fn late_frees(&self) -> u64 {
+        table::late_frees(self.inner.id)
     }
 
     /// Makes loading of memory fail or work again, to simulate a system without memory.
@@ -209,8 +209,8 @@ impl Region {
     }
 
     /// Allocation site of the last late free; only in debug builds.
-    pub fn last_stray(&self) -> Option<&'static Location<'static>> {
-        table::traces(self.inner.id).last_stray()
+    pub fn last_late_free(&self) -> Option<&'static Location<'static>> {
+        table::traces(self.inner.id).last_late_free()
     }
 
     /// Puts a free slot without magazine on the remote-free list.
@@ -219,7 +219,7 @@ impl Region {
     }
 
     /// Moves the slots of the remote-free list to the reserves.
-    pub(crate) fn collect_strays(&self) {
+    pub(crate) fn collect_remote_frees(&self) {
         self.inner.collect();
     }
 }

@@ -66,7 +66,7 @@ impl Reloader {
     /// Cost: system calls that load memory, a few microseconds for 64 pages.
     pub fn turn(&mut self, now: Duration) {
         // Slots on the remote-free list need not be loaded.
-        self.region.collect_strays();
+        self.region.collect_remote_frees();
         if self.retry.is_some_and(|at| now >= at) {
             self.retry = None;
         }

@@ -169,7 +169,7 @@ mod tests {
         let accounts = manager.accounts();
         assert!(accounts.iter().any(|account| account.events.on_demand > 0), "{accounts:?}");
         drop(pool);
-        assert_eq!(manager.region().home(), 512);
+        assert_eq!(manager.region().free_slots(), 512);
     }
 
     #[test]

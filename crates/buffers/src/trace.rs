@@ -55,7 +55,7 @@ mod debug {
         }
 
         /// Allocation site of the last late free.
-        pub(crate) fn last_stray(&self) -> Option<&'static Site> {
+        pub(crate) fn last_late_free(&self) -> Option<&'static Site> {
             Self::site(self.late_free.load(Ordering::Relaxed))
         }
 
@@ -86,7 +86,7 @@ impl Traces {
     #[inline(always)]
     pub(crate) fn late_free(&self, _index: u32) {}
 
-    pub(crate) fn last_stray(&self) -> Option<&'static Site> {
+    pub(crate) fn last_late_free(&self) -> Option<&'static Site> {
         None
     }
 
@@ -105,7 +105,7 @@ mod tests {
         let region = Region::new(RegionOptions { slots: 64, slot_bytes: 2048 }).expect("memory for a test");
         let memory = FragmentMemory::new(FragmentOptions::default()).expect("memory for a test");
         let mut pool = region.pool().with_fragments(memory.fragments());
-        assert!(region.out().is_empty() && region.last_stray().is_none());
+        assert!(region.out().is_empty() && region.last_late_free().is_none());
         let (line, frames) = (line!(), [pool.take(), pool.take_for(1600), pool.take_for(100)]);
         let [slot, long, fragment] = frames.map(|frame| frame.expect("there are free ones"));
         let lines = |out: Vec<(u32, &Site)>| out.iter().map(|(_, site)| site.line()).collect::<Vec<_>>();
@@ -114,7 +114,7 @@ mod tests {
         pool.release_frame(fragment);
         assert_eq!((region.out().len(), region.out()[0].0, memory.out().len()), (1, slot.index(), 0));
         drop(slot);
-        assert_eq!(region.last_stray().map(|site| (site.file(), site.line())), Some((file!(), line)));
+        assert_eq!(region.last_late_free().map(|site| (site.file(), site.line())), Some((file!(), line)));
         assert!(region.out().is_empty());
         let (line, packet) = (line!(), Packet::copy_from(&[1; 5000], &mut pool).expect("64 slots"));
         assert_eq!(lines(region.out()), [line; 3], "the caller's, not the crate's own");

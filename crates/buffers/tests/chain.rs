@@ -221,7 +221,7 @@ proptest! {
             pool.release_packet(packet);
         }
         drop(pool);
-        prop_assert_eq!((region.home(), region.strays() + memory.strays()), (SLOTS, dropped));
+        prop_assert_eq!((region.free_slots(), region.late_frees() + memory.late_frees()), (SLOTS, dropped));
         prop_assert!(memory.is_home(), "{:?}", memory);
     }
 }

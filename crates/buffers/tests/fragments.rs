@@ -84,7 +84,7 @@ proptest! {
     ) {
         let memory = FragmentMemory::new(options).expect("memory for a test");
         let mut workers = [memory.fragments(), memory.fragments(), memory.fragments()];
-        let (mut live, mut oracle, mut strays) = (Vec::new(), Oracle::default(), 0);
+        let (mut live, mut oracle, mut late_frees) = (Vec::new(), Oracle::default(), 0);
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Take { worker, bytes } => {
@@ -123,14 +123,14 @@ proptest! {
                 Step::Drop { at } => if !live.is_empty() {
                     let frame = live.swap_remove(at % live.len());
                     oracle.end(&frame);
-                    strays += 1;
+                    late_frees += 1;
                     drop(frame);
                 },
                 Step::GiveBack { worker } => workers[worker].give_back(),
                 Step::Restart { worker } => workers[worker] = memory.fragments(),
             }
         }
-        prop_assert_eq!(memory.strays(), strays);
+        prop_assert_eq!(memory.late_frees(), late_frees);
         for frame in live.drain(..) {
             oracle.end(&frame);
             workers[0].release(frame);
@@ -164,7 +164,7 @@ fn fragments_are_frames_in_chains() {
     }
     drop((fragments, pool));
     assert!(memory.is_home());
-    assert_eq!((region.home(), region.strays(), memory.strays()), (64, 0, 0));
+    assert_eq!((region.free_slots(), region.late_frees(), memory.late_frees()), (64, 0, 0));
 }
 
 /// Taken by one thread, released by the other, more often than the memory has room for.
@@ -227,7 +227,7 @@ fn any_thread_takes_and_releases() {
     std::thread::scope(|scope| (1..4).for_each(|mark| drop(scope.spawn(move || work(mark)))));
     drop(shared);
     assert!(memory.is_home());
-    assert_eq!(memory.strays(), 0);
+    assert_eq!(memory.late_frees(), 0);
 }
 
 /// A block of 32 KiB takes three frames of 9000 bytes; eight pages of 4 KiB take none (D2).
@@ -277,5 +277,5 @@ fn a_pool_hands_out_what_fits() {
     pool.release_frame(whole);
     drop(pool);
     assert!(memory.is_home());
-    assert_eq!((region.home(), region.strays(), memory.strays()), (64, 0, 0));
+    assert_eq!((region.free_slots(), region.late_frees(), memory.late_frees()), (64, 0, 0));
 }

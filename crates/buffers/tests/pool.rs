@@ -108,14 +108,14 @@ proptest! {
             }
             strange.into_iter().for_each(|frame| others.release_frame(frame));
         }
-        prop_assert_eq!(region.strays(), dropped);
+        prop_assert_eq!(region.late_frees(), dropped);
         let outstanding = u32::try_from(live.len()).expect("at most 5000");
         drop(pools);
-        prop_assert_eq!(region.home() + outstanding, slots);
+        prop_assert_eq!(region.free_slots() + outstanding, slots);
         drop(live);
-        prop_assert_eq!(region.home(), slots);
+        prop_assert_eq!(region.free_slots(), slots);
         drop(others);
-        prop_assert_eq!((other.home(), other.strays()), (64, 0));
+        prop_assert_eq!((other.free_slots(), other.late_frees()), (64, 0));
     }
 }
 
@@ -126,9 +126,9 @@ fn seventeen_leaks_are_seventeen() {
     let mut pool = region.pool();
     let kept: Vec<Frame> = (0..17).filter_map(|_| pool.take()).collect();
     drop(pool);
-    assert_eq!(region.slots() - region.home(), 17);
+    assert_eq!(region.slots() - region.free_slots(), 17);
     drop(kept);
-    assert_eq!((region.home(), region.strays()), (256, 17));
+    assert_eq!((region.free_slots(), region.late_frees()), (256, 17));
 }
 
 /// Taken on one core, released on another, a hundred thousand times over.
@@ -169,7 +169,7 @@ fn frames_go_home_across_threads() {
     }
     consumer.join().expect("the consumer does not panic");
     drop((pool, there));
-    assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+    assert_eq!((region.free_slots(), region.late_frees()), (region.slots(), 0));
 }
 
 /// Packets left in a ring when both ends go are released by the safety net.
@@ -183,7 +183,7 @@ fn a_ring_drops_what_is_left() {
         there.push(packet).expect("eight cells");
     }
     drop((pool, there, here));
-    assert_eq!((region.home(), region.strays()), (64, 5));
+    assert_eq!((region.free_slots(), region.late_frees()), (64, 5));
 }
 
 /// Data cannot use up control's memory, and the worker's one pool releases each frame directly to its
@@ -208,7 +208,7 @@ fn a_worker_has_both_classes_in_one_pool() {
     assert_eq!(again.len(), 16);
     again.into_iter().for_each(|frame| pool.release_frame(frame));
     drop(pool);
-    assert_eq!((manager.region().home(), manager.region().strays()), (80, 0));
+    assert_eq!((manager.region().free_slots(), manager.region().late_frees()), (80, 0));
     let accounts = manager.accounts();
     assert_eq!(accounts.iter().map(|account| account.free()).collect::<Vec<_>>(), [16, 64]);
 }

@@ -2,7 +2,7 @@
 //! system without memory, faults of the packet thread.
 
 use polder_buffers::{
-    Account, AllocationPolicy, BufferManager, BufferOptions, Class, ClassBuffers, ClassOptions,
+    AllocationPolicy, BufferManager, BufferOptions, BufferStats, Class, ClassBuffers, ClassOptions,
     FragmentOptions, Frame, Kind, Marks, Pool, Reloader, ReserveOptions,
 };
 use proptest::prelude::*;
@@ -55,8 +55,8 @@ fn committed(manager: &BufferManager) -> u64 {
     of(Class::Control) + of(Class::Data)
 }
 
-fn account(manager: &BufferManager, class: Class, kind: Kind) -> Account {
-    let is_it = |account: &Account| account.class == class && account.kind == kind;
+fn account(manager: &BufferManager, class: Class, kind: Kind) -> BufferStats {
+    let is_it = |account: &BufferStats| account.class == class && account.kind == kind;
     manager.accounts().into_iter().find(is_it).expect("there is one of each")
 }
 
@@ -212,7 +212,7 @@ proptest! {
         }
         let World { manager, pools, reloaders, .. } = world;
         drop(pools);
-        prop_assert_eq!(manager.region().home(), whole);
+        prop_assert_eq!(manager.region().free_slots(), whole);
         for memory in [Class::Control, Class::Data].into_iter().filter_map(|class| manager.fragments(class)) {
             prop_assert!(!owns_fragments || memory.is_home(), "{:?}", memory);
         }
@@ -424,7 +424,7 @@ fn reloaders_answer_on_their_own_threads() {
         is_done.store(true, Ordering::Relaxed);
         wakers.iter().for_each(polder_buffers::Waker::wake);
     });
-    assert_eq!(manager.region().home(), manager.region().slots());
+    assert_eq!(manager.region().free_slots(), manager.region().slots());
     assert_eq!(account(&manager, Class::Control, Kind::Frames).exhausted, 0);
 }
 

@@ -137,7 +137,7 @@ impl World {
     }
 
     fn receive(&mut self, worker: usize, group: &mut WorkerGroup) {
-        if self.closing || self.pool.region().home() < 8192 {
+        if self.closing || self.pool.region().free_slots() < 8192 {
             return;
         }
         let size = if self.random(3) == 0 { BATCH as u64 } else { 1 + self.random(BATCH as u64) };

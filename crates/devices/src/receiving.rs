@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(pool.take().map(|frame| pool.release_frame(frame)), Some(()), "no slot was lost");
         all.into_iter().for_each(|packet| pool.release_packet(packet));
         drop(pool);
-        assert_eq!((manager.region().home(), manager.accounts()[1].strays), (64, 0));
+        assert_eq!((manager.region().free_slots(), manager.accounts()[1].late_frees), (64, 0));
     }
 
     #[test]

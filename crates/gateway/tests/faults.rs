@@ -203,7 +203,7 @@ impl Bench {
         self.wakeup.wake();
         self.thread.join().expect("the worker does not panic");
         drop((self.from, self.to));
-        assert_eq!(self.region.home(), self.region.slots(), "frames are missing");
+        assert_eq!(self.region.free_slots(), self.region.slots(), "frames are missing");
         self.counters
     }
 }

@@ -113,7 +113,7 @@ impl Bench {
         assert_eq!((accounts.unaccounted(), accounts.held, accounts.dropped), (0, 0, 0), "{accounts:?}");
         let Self { region, gateway, near, far } = self;
         drop((gateway, near, far));
-        assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+        assert_eq!((region.free_slots(), region.late_frees()), (region.slots(), 0));
     }
 }
 

@@ -128,7 +128,7 @@ impl Bench {
         assert_eq!(accounts.unaccounted(), 0, "{accounts:?}");
         let Self { region, far, .. } = self;
         drop(far);
-        assert_eq!(region.home(), region.slots(), "frames are missing");
+        assert_eq!(region.free_slots(), region.slots(), "frames are missing");
         accounts
     }
 }

@@ -181,8 +181,8 @@ impl FragmentMemory {
     }
 
     /// Number of fragments that were dropped instead of released (late frees); 0 in normal operation.
-    pub fn strays(&self) -> u64 {
-        table::strays(self.inner.id)
+    pub fn late_frees(&self) -> u64 {
+        table::late_frees(self.inner.id)
     }
 }
 

@@ -76,6 +76,6 @@ impl Frame {
 impl Drop for Frame {
     #[cold]
     fn drop(&mut self) {
-        table::send_stray_home(self.place);
+        table::free_late(self.place);
     }
 }

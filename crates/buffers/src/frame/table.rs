@@ -24,7 +24,7 @@ struct Control {
     /// Chain links of the units, then of the aliases.
     links: Box<[Link]>,
     /// Number of late frees.
-    strays: AtomicU64,
+    late_frees: AtomicU64,
     traces: Traces,
     /// Memory of the entry's base address; unmapped after this is dropped.
     _memory: Arc<Memory>,
@@ -78,10 +78,10 @@ pub(crate) fn register(
     assert!((units as usize) << unit_shift <= memory.bytes(), "units beyond their memory");
     taken[usize::from(id.get())] = true;
     drop(taken);
-    let (strays, traces, _memory) = (AtomicU64::new(0), Traces::new(units), Arc::clone(memory));
+    let (late_frees, traces, _memory) = (AtomicU64::new(0), Traces::new(units), Arc::clone(memory));
     let aliases = Aliases::new(units);
     let links = links(units as usize + aliases.count());
-    let control = Control { keeper, aliases, links, strays, traces, _memory };
+    let control = Control { keeper, aliases, links, late_frees, traces, _memory };
     let entry = entry(id.get());
     // Relaxed is sufficient: a frame reaches another thread only with synchronisation (a magazine, a ring,
     // the remote-free list, a spawned thread), and it is made after these stores.
@@ -153,8 +153,8 @@ pub(crate) fn shared(id: NonZeroU16) -> u32 {
 }
 
 /// Number of late frees of a region.
-pub(crate) fn strays(id: NonZeroU16) -> u64 {
-    control(id.get()).strays.load(Ordering::Relaxed)
+pub(crate) fn late_frees(id: NonZeroU16) -> u64 {
+    control(id.get()).late_frees.load(Ordering::Relaxed)
 }
 
 /// Records that a frame was allocated at `site`. Does nothing in release builds.
@@ -180,9 +180,9 @@ pub(crate) fn traces(id: NonZeroU16) -> &'static Traces {
 
 /// Frees a dropped unit and counts it as late free.
 #[cold]
-pub(crate) fn send_stray_home(place: BufferAddress) {
+pub(crate) fn free_late(place: BufferAddress) {
     let control = control(place.region());
-    control.strays.fetch_add(1, Ordering::Relaxed);
+    control.late_frees.fetch_add(1, Ordering::Relaxed);
     control.traces.late_free(place.index());
     send_home(place);
 }
@@ -266,7 +266,7 @@ pub(crate) fn slot_mut(frame: &mut Frame, offset: u32, length: u32) -> &mut [u8]
 /// Base address and size of frames of one kind, looked up once. As long as it lives, a frame of that kind
 /// exists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shelf<'a> {
+pub(crate) struct FrameKindCache<'a> {
     /// Kind as [`BufferAddress::kind`]; 0 for none.
     kind: u32,
     /// Size of each such frame in bytes; 0 for aliases.
@@ -276,7 +276,7 @@ pub(crate) struct Shelf<'a> {
     _frame: core::marker::PhantomData<&'a Frame>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> FrameKindCache<'a> {
     /// Value without frames.
     pub(crate) const NONE: Self =
         Self { kind: 0, bytes: 0, unit_bytes: 0, base: core::ptr::null(), _frame: core::marker::PhantomData };

@@ -374,6 +374,6 @@ mod tests {
         assert_eq!(packet.segment_count(), 5);
         drop(packet);
         drop(pool);
-        assert_eq!((region.home(), region.strays()), (64, 5));
+        assert_eq!((region.free_slots(), region.late_frees()), (64, 5));
     }
 }

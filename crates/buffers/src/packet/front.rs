@@ -1,7 +1,7 @@
 //! First bytes of many packets, for stages that read only a few bytes of each.
 
 use super::Packet;
-use crate::frame::table::Shelf;
+use crate::frame::table::FrameKindCache;
 
 /// Iterator over the first bytes of packets; see [`Packet::fronts`].
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ pub struct Fronts<'a> {
     packets: core::slice::Iter<'a, Packet>,
     length: u16,
     /// Base address and size of frames like the last one.
-    shelf: Shelf<'a>,
+    kind_cache: FrameKindCache<'a>,
 }
 
 impl Packet {
@@ -19,8 +19,9 @@ impl Packet {
     /// looked up once.
     #[inline]
     pub fn fronts(packets: &[Self], length: u16) -> Fronts<'_> {
-        let shelf = packets.first().map_or(Shelf::NONE, |packet| Shelf::of(&packet.head));
-        Fronts { packets: packets.iter(), length, shelf }
+        let kind_cache =
+            packets.first().map_or(FrameKindCache::NONE, |packet| FrameKindCache::of(&packet.head));
+        Fronts { packets: packets.iter(), length, kind_cache }
     }
 }
 
@@ -34,9 +35,9 @@ impl<'a> Iterator for Fronts<'a> {
             return Some(None);
         }
         let (offset, length) = (u32::from(packet.offset), u32::from(self.length));
-        let front = self.shelf.slot(&packet.head, offset, length);
+        let front = self.kind_cache.slot(&packet.head, offset, length);
         if front.is_none() {
-            self.shelf = Shelf::of(&packet.head);
+            self.kind_cache = FrameKindCache::of(&packet.head);
             return Some(elsewhere(packet, self.length));
         }
         Some(front)

@@ -145,7 +145,7 @@ mod tests {
         others.into_iter().for_each(|other| pool.release_packet(other));
         drop(pool);
         assert!(memory.is_home());
-        assert_eq!((region.home(), region.strays(), memory.strays()), (64, 0, 0));
+        assert_eq!((region.free_slots(), region.late_frees(), memory.late_frees()), (64, 0, 0));
     }
 
     #[test]
@@ -187,6 +187,6 @@ mod tests {
         drop(others);
         drop(first);
         drop(pool);
-        assert!(memory.is_home() && region.home() == 64, "dropped, but home");
+        assert!(memory.is_home() && region.free_slots() == 64, "dropped, but home");
     }
 }

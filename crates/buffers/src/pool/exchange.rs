@@ -11,7 +11,7 @@ impl Pool {
         let (kind, region) = (self.kind, &self.region);
         // The first half of a cache is a magazine.
         let (half, _) = self.free.split_first_chunk_mut::<MAGAZINE>().expect("a cache is two magazines");
-        self.count = self.reserve.take(half, |slot| kind.slot(slot), || region.collect_strays());
+        self.count = self.reserve.take(half, |slot| kind.slot(slot), || region.collect_remote_frees());
         self.exhausted += u64::from(self.count == 0);
         self.publish();
         self.count > 0

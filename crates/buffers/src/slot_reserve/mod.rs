@@ -108,7 +108,7 @@ impl SlotReserve {
     }
 
     /// Number of slots in this reserve: ready, waiting or cold; exact while no thread exchanges.
-    pub(crate) fn home(&self) -> u32 {
+    pub(crate) fn free_slots(&self) -> u32 {
         let asleep = self.asleep();
         self.level() + asleep.waiting.count() + self.cold_slots(&asleep)
     }

@@ -243,7 +243,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.pool.give_back();
         if !std::thread::panicking() {
-            let home = (self.region.home(), self.region.strays());
+            let home = (self.region.free_slots(), self.region.late_frees());
             assert_eq!(home, (self.region.slots(), 0), "every slot is home");
         }
     }

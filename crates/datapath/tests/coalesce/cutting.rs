@@ -104,7 +104,7 @@ proptest! {
         let packet = uncut(&recipe, size, kind(&recipe), &mut pool);
         prop_assert_eq!(cut(packet, &mut pool), reference(&recipe, usize::from(size)));
         drop(pool);
-        prop_assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+        prop_assert_eq!((region.free_slots(), region.late_frees()), (SLOTS, 0));
     }
 
     /// Whatever the metadata say, a packet is cut or refused, and no memory is lost.
@@ -137,7 +137,7 @@ proptest! {
             }
         }
         drop(pool);
-        prop_assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+        prop_assert_eq!((region.free_slots(), region.late_frees()), (SLOTS, 0));
     }
 }
 
@@ -157,5 +157,5 @@ fn a_pool_that_runs_dry_costs_segments_and_no_memory() {
     assert_eq!(left as usize + made.len(), 14);
     made.into_iter().for_each(|segment| pool.release_packet(segment));
     drop(pool);
-    assert_eq!((region.home(), region.strays()), (12, 0));
+    assert_eq!((region.free_slots(), region.late_frees()), (12, 0));
 }

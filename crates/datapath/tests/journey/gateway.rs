@@ -273,7 +273,7 @@ impl Drop for Gateway {
         self.check();
         assert_eq!(self.engine.counters().ledger.held.get(), 0);
         self.pool.give_back();
-        let home = (self.region.home(), self.region.strays());
+        let home = (self.region.free_slots(), self.region.late_frees());
         assert_eq!(home, (self.region.slots(), 0), "every slot is home");
     }
 }

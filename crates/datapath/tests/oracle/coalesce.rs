@@ -214,7 +214,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             drop(core::mem::replace(&mut self.pool, self.region.pool()));
-            assert_eq!((self.region.home(), self.region.strays()), (SLOTS, 0), "frames are lost");
+            assert_eq!((self.region.free_slots(), self.region.late_frees()), (SLOTS, 0), "frames are lost");
         }
     }
 }

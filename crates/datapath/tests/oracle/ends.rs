@@ -228,7 +228,7 @@ impl Drop for End {
         assert_eq!((self.ledger.held.get(), self.decapsulate.next_deadline()), (0, None));
         self.balance();
         drop(core::mem::replace(&mut self.pool, self.region.pool()));
-        assert_eq!((self.region.home(), self.region.strays()), (SLOTS, 0), "every slot comes home");
+        assert_eq!((self.region.free_slots(), self.region.late_frees()), (SLOTS, 0), "every slot comes home");
     }
 }
 

@@ -148,7 +148,7 @@ impl Stand {
     fn close(self) {
         let Self { region, pool, rx, tx, core, .. } = self;
         drop((rx, tx, core, pool));
-        assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+        assert_eq!((region.free_slots(), region.late_frees()), (SLOTS, 0));
     }
 }
 

@@ -96,6 +96,6 @@ mod tests {
         assert!(posted.take(address).is_none());
         pool.release_frame(frame);
         drop(pool);
-        assert_eq!((region.home(), region.strays()), (8, 0));
+        assert_eq!((region.free_slots(), region.late_frees()), (8, 0));
     }
 }

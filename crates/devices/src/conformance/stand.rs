@@ -175,10 +175,10 @@ pub(super) fn content(packet: &Packet) -> Vec<u8> {
 
 /// Waits until every slot of `region` is free.
 pub(super) fn all_home(region: &Region, patience: Duration) -> Result<(), String> {
-    if within(patience, || region.home() == region.slots()) {
+    if within(patience, || region.free_slots() == region.slots()) {
         return Ok(());
     }
-    Err(format!("{} of {} frames came home", region.home(), region.slots()))
+    Err(format!("{} of {} frames came home", region.free_slots(), region.slots()))
 }
 
 /// Returns frame number `number` of `length` bytes, different from every other.

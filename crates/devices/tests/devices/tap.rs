@@ -49,7 +49,7 @@ fn frames_cross_both_ways_and_the_header_is_gone() {
     assert_eq!(peer.receive(), Some(frame(1514)));
     assert_eq!(peer.receive(), None);
     drop((tap, pool));
-    assert_eq!(region.home(), 1024);
+    assert_eq!(region.free_slots(), 1024);
 }
 
 /// TAPs of one MTU under the conformance suite.

@@ -372,7 +372,7 @@ fn packets_of_other_memory_are_copied_and_long_chains_leave_whole() {
     assert_eq!((&sent[0], sent[1].len()), (&frame(1, 8000), 20 + 90));
     assert_eq!(stand.port.port.status.copied.get(), 1);
     drop(pool);
-    assert_eq!(other.home(), 64);
+    assert_eq!(other.free_slots(), 64);
     stand.close();
 }
 

@@ -92,7 +92,7 @@ impl Stand {
         let Self { port, pool, region, .. } = self;
         drop(port);
         drop(pool);
-        assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+        assert_eq!((region.free_slots(), region.late_frees()), (region.slots(), 0));
     }
 }
 

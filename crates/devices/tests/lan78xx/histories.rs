@@ -225,7 +225,7 @@ impl History {
         drop(port);
         assert_eq!(tx.transmitted.get() + tx.drops.total(), self.taken, "nothing is held for ever");
         drop((pool, side));
-        assert_eq!(region.home(), region.slots(), "every frame is home");
+        assert_eq!(region.free_slots(), region.slots(), "every frame is home");
     }
 }
 

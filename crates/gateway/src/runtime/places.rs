@@ -3,7 +3,7 @@
 use super::gateway::{Gateway, PortState};
 use crate::config::buffers::headroom;
 use crate::show::buffers::{Buffers, Places, PoolRow, TransferRow};
-use polder_buffers::{Account, Class, Kind, Whereabouts};
+use polder_buffers::{BufferPlace, BufferStats, Class, Kind};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use std::time::Duration;
 pub(super) fn buffers(gateway: &Gateway) -> Buffers {
     let manager = gateway.memory.manager();
     // Collects frames that are on their way back to their pools.
-    manager.region().home();
+    manager.region().free_slots();
     let accounts = manager.accounts();
     let now = Duration::from_nanos(gateway.clock.elapsed().0);
     let rates = gateway.memory.rates.lock().unwrap_or_else(PoisonError::into_inner).look(now, &accounts);
     let frames = accounts.iter().filter(|account| account.kind == Kind::Frames);
     let mut places = Places {
-        posted: manager.counted(Whereabouts::Posted),
-        held: manager.counted(Whereabouts::Held),
+        posted: manager.counted(BufferPlace::Posted),
+        held: manager.counted(BufferPlace::Held),
         shared: manager.region().shared().into(),
-        lent: manager.counted(Whereabouts::Lent),
+        lent: manager.counted(BufferPlace::Lent),
         ..Places::default()
     };
-    for Account { total, cold, reserve, cached, .. } in frames {
+    for BufferStats { total, cold, reserve, cached, .. } in frames {
         places.total += u64::from(*total);
         places.free += u64::from(*cold) + cached;
         places.reserve += u64::from(*reserve);
     }
     let fragments = accounts.iter().filter(|account| account.kind == Kind::Blocks);
-    let strays = manager.region().strays() + fragments.map(|account| account.strays).sum::<u64>();
+    let strays = manager.region().late_frees() + fragments.map(|account| account.late_frees).sum::<u64>();
     Buffers {
         frame_bytes: manager.region().slot_bytes(),
         headroom: headroom(&gateway.configuration),
@@ -46,7 +46,7 @@ fn transfers(gateway: &Gateway) -> Vec<TransferRow> {
     gateway.ports.iter().filter_map(of_port).flatten().collect()
 }
 
-fn pool(account: &Account, rate: Option<f64>) -> PoolRow {
+fn pool(account: &BufferStats, rate: Option<f64>) -> PoolRow {
     let events = account.events;
     PoolRow {
         kind: match account.kind {

@@ -141,7 +141,7 @@ impl Bench {
         assert_eq!((accounts.unaccounted(), accounts.held), (0, 0), "{accounts:?}");
         let Self { region, memory, gateway, near, far, pool, .. } = self;
         drop((gateway, near, far, pool, memory));
-        assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+        assert_eq!((region.free_slots(), region.late_frees()), (region.slots(), 0));
         accounts
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::cable::configuration;
-use polder_buffers::Whereabouts;
+use polder_buffers::BufferPlace;
 use polder_datapath::drops::DropReason;
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn what_waits_is_held_and_what_finds_no_room_is_counted() {
         let queue = &bench.gateway.ports[1].queues[0].counters;
         let came = queue.entered.get() == 400 && queue.full.get() > 0;
         let accounts = bench.accounts();
-        let held = bench.memory.counted(Whereabouts::Held);
+        let held = bench.memory.counted(BufferPlace::Held);
         if came && accounts.unaccounted() == 0 && held == queue.waiting.get() {
             // 195 fit, for a short packet takes a frame like any other; more came as some left.
             assert!((390..=400).contains(&(queue.full.get() + queue.waiting.get() + queue.left.get())));

@@ -193,7 +193,7 @@ fn no_system_call_a_packet() {
             "{calls} calls for {packets} packets in {rounds} rounds"
         );
     }
-    assert_eq!(memory.region().strays(), 0);
+    assert_eq!(memory.region().late_frees(), 0);
 }
 
 /// Says loudly that the system does not allow it.

@@ -208,7 +208,7 @@ impl Bench {
     /// True if all frames are in their memory, none by way of a detour.
     pub(super) fn home(&mut self) -> bool {
         self.pool = self.region.pool();
-        (self.region.home(), self.region.strays()) == (self.region.slots(), 0)
+        (self.region.free_slots(), self.region.late_frees()) == (self.region.slots(), 0)
     }
 
     pub(super) fn packet(&mut self, frame: &[u8]) -> anyhow::Result<Packet> {

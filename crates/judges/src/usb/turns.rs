@@ -28,7 +28,7 @@ impl Turns {
     /// True if all frames are in their memory.
     pub(super) fn is_home(&mut self) -> bool {
         self.pool = self.region.pool();
-        self.region.home() == self.region.slots()
+        self.region.free_slots() == self.region.slots()
     }
 
     /// Frames of one turn.

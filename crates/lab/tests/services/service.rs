@@ -58,7 +58,7 @@ fn ask(frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, [u64; 4]) {
     }
     assert_eq!(queue.rx.arm(), Armed::Waiting);
     drop((queue, pool));
-    assert_eq!((region.home(), region.strays()), (region.slots(), 0));
+    assert_eq!((region.free_slots(), region.late_frees()), (region.slots(), 0));
     let counters = [&done.answered, &done.unanswered, &done.strangers, &done.panics];
     (answers, counters.map(polder_datapath::counters::Counter::get))
 }

@@ -4,7 +4,7 @@ use polder_buffers::Region;
 
 /// Slots of `region` that are not free. With all workers gone and all queues closed: leaked.
 pub fn away(region: &Region) -> u32 {
-    region.slots() - region.home()
+    region.slots() - region.free_slots()
 }
 
 #[cfg(test)]

@@ -400,7 +400,7 @@ mod tests {
         assert_eq!((drain.counters().transmitted.get(), source.counters().received.get()), (640, 640));
         assert!((1..=allocations::on_this_thread()).contains(&tap.allocations()));
         drop(pool);
-        assert_eq!((frames::away(&region), region.strays()), (0, 0));
+        assert_eq!((frames::away(&region), region.late_frees()), (0, 0));
     }
 
     /// Buffers that a boundary divides are copied, all others go as they are, and all come home.

@@ -144,12 +144,12 @@ fn await_frame(peer: &RawPeer) -> Option<Vec<u8>> {
 /// Every frame comes home, soon after its port was closed, and none as a stray.
 fn all_home(region: &Region) {
     for _ in 0..2000 {
-        if region.home() == SLOTS {
+        if region.free_slots() == SLOTS {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!((region.home(), region.strays()), (SLOTS, 0));
+    assert_eq!((region.free_slots(), region.late_frees()), (SLOTS, 0));
 }
 
 /// Packets go in by one port and out by the other in the same frames.

@@ -12,7 +12,7 @@ use crate::runtime::worker::{Attachment, Command, HandOver, Schedule, SendPath, 
 use crate::sandbox::{self, Role};
 use crate::supervise::{Loss, Thread};
 use anyhow::Result;
-use polder_buffers::{PortId, Whereabouts};
+use polder_buffers::{BufferPlace, PortId};
 use polder_datapath::engine::{Engine, EngineCounters};
 use polder_datapath::scheduler::Options;
 use polder_datapath::units::Nanos;
@@ -65,7 +65,7 @@ impl Gateway {
             let board = share.as_ref().map(|share| Arc::clone(share.board()));
             let hasher = share.as_ref().map(|share| share.hasher().clone());
             worker.schedule(schedule(configuration));
-            let places = [Whereabouts::Posted, Whereabouts::Held];
+            let places = [BufferPlace::Posted, BufferPlace::Held];
             let [posted, held] = places.map(|place| self.memory.manager().gauge(place));
             worker.count_frames(posted, held);
             if let Some(share) = share {

@@ -280,7 +280,7 @@ impl Harness {
             timed: self.queues.chunks(2).zip(&told).map(received).sum(),
             cpu,
             allocations: self.taps.iter().map(|tap| tap.allocations()).max().unwrap_or(0),
-            strays: self.region.strays(),
+            strays: self.region.late_frees(),
         })
     }
 
