@@ -62,20 +62,20 @@ impl Engine {
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
-        let mut journey = self.journey(with, egress, clock);
-        journey.arrive(batch, ingress);
-        journey.answer();
+        let mut pipeline = self.pipeline(with, egress, clock);
+        pipeline.arrive(batch, ingress);
+        pipeline.answer();
     }
 
-    fn journey<'a, E: Egress, C: FnMut() -> Nanos>(
+    fn pipeline<'a, E: Egress, C: FnMut() -> Nanos>(
         &'a mut self,
         with: TurnContext<'a>,
         egress: &'a mut E,
         clock: &'a mut C,
-    ) -> Journey<'a, E, C> {
+    ) -> Pipeline<'a, E, C> {
         let TurnContext { now, pool, timed } = with;
         let counters = &*self.counters;
-        Journey {
+        Pipeline {
             tables: self.tables.get(),
             stages: &mut self.stages,
             egress,
@@ -98,7 +98,7 @@ pub struct TurnContext<'a> {
 }
 
 /// Stages of one turn with their context.
-struct Journey<'a, E, C> {
+struct Pipeline<'a, E, C> {
     tables: &'a Tables,
     stages: &'a mut Stages,
     egress: &'a mut E,
@@ -108,7 +108,7 @@ struct Journey<'a, E, C> {
     context: Context<'a>,
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Processes a received batch, from `parse` on.
     fn arrive(&mut self, batch: &mut Batch, ingress: PortId) {
         let count = batch.len();
@@ -214,7 +214,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
         self.go_on_grown(
             Stage::Encapsulate,
             |scratch| &mut scratch.fragments,
-            |journey, piece| journey.leave_encapsulated(piece, summary.has_partial),
+            |pipeline, piece| pipeline.leave_encapsulated(piece, summary.has_partial),
         );
     }
 
@@ -285,14 +285,14 @@ impl Engine {
         turn: impl FnOnce(&mut E),
     ) {
         let mut clock = || Nanos(0);
-        let mut journey = self.journey(with, egress, &mut clock);
-        journey.arrive(batch, ingress);
-        turn(journey.egress);
-        journey.answer();
+        let mut pipeline = self.pipeline(with, egress, &mut clock);
+        pipeline.arrive(batch, ingress);
+        turn(pipeline.egress);
+        pipeline.answer();
     }
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Sends the messages of stages to senders. Messages never cause further messages (RFC 1122, 3.2.2), so
     /// the loop ends.
     fn answer(&mut self) {

@@ -75,7 +75,7 @@ impl Reorderer {
         let (ticket, lane) = (work.ticket, usize::from(work.lane));
         let row = &mut self.rows[usize::from(work.from)];
         row.reorder_buffers[lane].redeem(ticket, work, now.0)?;
-        row.let_go(lane, now, go);
+        row.release_batch(lane, now, go);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Reorderer {
         while fenced != 0 {
             let lane = fenced.trailing_zeros() as usize;
             fenced &= fenced - 1;
-            row.let_go(lane, now, &mut go);
+            row.release_batch(lane, now, &mut go);
         }
     }
 
@@ -132,7 +132,7 @@ impl Reorderer {
 
 impl Row {
     #[inline]
-    fn let_go(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
+    fn release_batch(&mut self, lane: usize, now: Nanos, mut go: impl FnMut(Box<WorkBatch>)) {
         let reorder_buffer = &mut self.reorder_buffers[lane];
         let (bit, mut passed) = (1 << lane, false);
         self.fenced &= !bit;
@@ -165,7 +165,7 @@ impl Row {
             let patience = patience(reorder_buffer, patiences);
             if reorder_buffer.missing_since().is_some_and(|since| now.since(Nanos(since)) >= patience) {
                 expired += reorder_buffer.give_up();
-                self.let_go(lane, now, &mut go);
+                self.release_batch(lane, now, &mut go);
             }
         }
         expired

@@ -256,7 +256,7 @@ impl WorkerGroup {
         busy |= self.take_redeemed(now, stages);
         let mut output =
             WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
-        let expired = self.reorderer.expire(now, |work| output.let_go(work));
+        let expired = self.reorderer.expire(now, |work| output.release_batch(work));
         self.counters.order.expired.add(u64::from(expired));
         busy
     }
@@ -295,7 +295,7 @@ impl WorkerGroup {
     pub fn close(&mut self, stages: &mut impl Stages) {
         let mut output =
             WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
-        self.reorderer.clear(|work| output.let_go(work));
+        self.reorderer.clear(|work| output.release_batch(work));
     }
 
     fn process(&mut self, batch: &mut Batch, stages: &mut impl Stages) {
@@ -330,7 +330,7 @@ impl WorkerGroup {
         self.inbox = inbox;
         let mut output =
             WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
-        self.reorderer.sent(other, taken as u64, now, |work| output.let_go(work));
+        self.reorderer.sent(other, taken as u64, now, |work| output.release_batch(work));
         true
     }
 
@@ -389,7 +389,7 @@ impl WorkerGroup {
     fn line_up(&mut self, work: Box<WorkBatch>, now: Nanos, stages: &mut impl Stages) {
         let mut output =
             WorkerStages::new(self.me, &mut self.peers, &mut self.dispatcher, &self.counters, stages);
-        let redeemed = self.reorderer.redeem(work, now, |work| output.let_go(work));
+        let redeemed = self.reorderer.redeem(work, now, |work| output.release_batch(work));
         if let Err(late) = redeemed {
             output.refuse(late);
         }
@@ -419,7 +419,7 @@ impl<'a, S: Stages> WorkerStages<'a, S> {
 
     /// Sends the packets of the work batch that is next in order, and returns it to its owner.
     #[inline]
-    fn let_go(&mut self, mut work: Box<WorkBatch>) {
+    fn release_batch(&mut self, mut work: Box<WorkBatch>) {
         self.counters.restored.add(work.len() as u64);
         self.stages.leave(&mut work);
         self.send_back(work);

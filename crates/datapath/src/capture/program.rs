@@ -163,7 +163,7 @@ impl Step {
 pub struct Program {
     pub(super) steps: Box<[Step]>,
     /// By instruction: the fused load and test, if no other instruction uses the loaded value.
-    pub(super) sieves: Box<[Option<Sieve>]>,
+    pub(super) load_tests: Box<[Option<LoadTest>]>,
     /// True if the accumulator is read before it is written (it starts as zero), and true if the index is
     /// read.
     pub(super) wants: (bool, bool),
@@ -175,7 +175,7 @@ pub struct Program {
 
 /// A load and a test of the loaded value, fused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sieve {
+pub(super) struct LoadTest {
     pub(super) width: Width,
     pub(super) offset: u32,
     pub(super) test: Test,
@@ -199,10 +199,10 @@ impl Program {
         match steps.last() {
             Some(Step::Return(_) | Step::ReturnAccumulator) => {
                 let reads = |step: &Step| matches!(step, Step::LoadMemory(_) | Step::IndexMemory(_));
-                let (sieves, wants_accumulator) = sieves(&steps);
+                let (load_tests, wants_accumulator) = load_tests(&steps);
                 let wants = (wants_accumulator, steps.iter().any(Step::reads_index));
                 let gate = derive(&steps);
-                Ok(Self { remembers: steps.iter().any(reads), wants, sieves, gate, steps })
+                Ok(Self { remembers: steps.iter().any(reads), wants, load_tests, gate, steps })
             }
             _ => Err(BadProgram::NoEnd),
         }
@@ -210,8 +210,8 @@ impl Program {
 
     /// A program that matches every packet.
     pub fn everything() -> Self {
-        let (steps, sieves) = (Box::new([Step::Return(u32::MAX)]), Box::new([None]));
-        Self { steps, sieves, wants: (false, false), remembers: false, gate: None }
+        let (steps, load_tests) = (Box::new([Step::Return(u32::MAX)]), Box::new([None]));
+        Self { steps, load_tests, wants: (false, false), remembers: false, gate: None }
     }
 
     /// Bit set of a batch's packets that may match, at a small part of the cost of running the program.
@@ -236,9 +236,9 @@ impl Program {
 
 /// Finds loads whose value only one test uses. Jumps go forward, so one pass from the end determines where
 /// the accumulator is used. Also returns true if it is read before it is written.
-fn sieves(steps: &[Step]) -> (Box<[Option<Sieve>]>, bool) {
+fn load_tests(steps: &[Step]) -> (Box<[Option<LoadTest>]>, bool) {
     let mut wanted = vec![false; steps.len() + 1];
-    let mut sieves = vec![None; steps.len()];
+    let mut load_tests = vec![None; steps.len()];
     for (at, step) in steps.iter().enumerate().rev() {
         wanted[at] = match *step {
             Step::Load(..)
@@ -266,10 +266,10 @@ fn sieves(steps: &[Step]) -> (Box<[Option<Sieve>]>, bool) {
             && !wanted[usize::from(yes)]
             && !wanted[usize::from(no)]
         {
-            sieves[at] = Some(Sieve { width, offset, test, constant, yes, no });
+            load_tests[at] = Some(LoadTest { width, offset, test, constant, yes, no });
         }
     }
-    (sieves.into(), wanted[0])
+    (load_tests.into(), wanted[0])
 }
 
 /// Instruction classes, in the lower three bits of a code.

@@ -4,7 +4,7 @@
 //! instruction has a bit set of the packets that are there. Instructions are decoded once per batch, and
 //! tests are evaluated for all packets in parallel.
 
-use super::program::{Arithmetic, MEMORY, Operand, Program, Sieve, Step, Test, Width};
+use super::program::{Arithmetic, LoadTest, MEMORY, Operand, Program, Step, Test, Width};
 use polder_buffers::BATCH;
 
 const _: () = assert!(BATCH == 64, "one bit a packet");
@@ -71,11 +71,11 @@ impl Runner {
 
     /// Executes a fused load and test. Returns the packets that continue.
     #[inline]
-    fn sift(&mut self, sieve: &Sieve, views: &[View<'_>], here: u64) -> u64 {
-        let (holds, there) = sift(sieve, views);
+    fn test_loads(&mut self, load_test: &LoadTest, views: &[View<'_>], here: u64) -> u64 {
+        let (holds, there) = test_loads(load_test, views);
         let stay = here & there;
-        self.waiting[usize::from(sieve.yes)] |= stay & holds;
-        self.waiting[usize::from(sieve.no)] |= stay & !holds;
+        self.waiting[usize::from(load_test.yes)] |= stay & holds;
+        self.waiting[usize::from(load_test.no)] |= stay & !holds;
         stay
     }
 
@@ -92,9 +92,11 @@ impl Runner {
             if here == 0 {
                 continue;
             }
-            let sieve = program.sieves[at];
+            let load_test = program.load_tests[at];
             let stay = match *step {
-                _ if sieve.is_some() => sieve.map_or(0, |sieve| self.sift(&sieve, &views[..top], here)),
+                _ if load_test.is_some() => {
+                    load_test.map_or(0, |load_test| self.test_loads(&load_test, &views[..top], here))
+                }
                 Step::Jump(to) => {
                     self.waiting[usize::from(to)] |= here;
                     continue;
@@ -135,7 +137,7 @@ impl Runner {
             if running == 0 {
                 break;
             }
-            if stay != 0 && sieve.is_none() {
+            if stay != 0 && load_test.is_none() {
                 self.waiting[at + 1] |= stay;
             }
         }
@@ -292,8 +294,8 @@ pub(super) fn pack(flags: &[u8; BATCH]) -> u64 {
 
 /// Bit sets of the packets for which a fused load and test holds, and of those long enough; bits without
 /// packet are undefined. All packets in parallel, because the loaded values are not kept.
-fn sift(sieve: &Sieve, views: &[View<'_>]) -> (u64, u64) {
-    let Sieve { width, offset, test, constant, .. } = *sieve;
+fn test_loads(load_test: &LoadTest, views: &[View<'_>]) -> (u64, u64) {
+    let LoadTest { width, offset, test, constant, .. } = *load_test;
     let Ok(from) = usize::try_from(offset) else { return (0, 0) };
     match width {
         Width::Word => sift_by(views, test, constant, |bytes| {

@@ -1,7 +1,7 @@
 //! Segmentation in the engine: of super-packets that their egress or tunnel does not take, and of
 //! encapsulated ones that the underlay does not take.
 
-use super::Journey;
+use super::Pipeline;
 use super::stages::goes_on;
 use crate::counters::Stage;
 use crate::drops::{DropReason, is_dropped};
@@ -18,7 +18,7 @@ enum Place {
     Encapsulated,
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Segments super-packets that cannot continue whole, and continues with a batch of segments at a time: a
     /// packet may have as many segments as bytes.
     #[cold]

@@ -1,6 +1,6 @@
 //! Inbound stages, between parser and router, generated from the list of stages.
 
-use super::Journey;
+use super::Pipeline;
 use super::batches::alive;
 use crate::counters::{Stage, with_stages};
 use crate::stage::Inbound;
@@ -11,7 +11,7 @@ use polder_buffers::{Batch, PortId};
 macro_rules! define {
     ($($variant:ident, $state:ident: $module:ident::$State:ident
         $(, reads $table:ident: $Table:ident $content:literal $(, $inbound:ident)?)?;)+) => {
-        impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+        impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
             /// Applies the inbound stages to a batch with `left` packets that are not dropped; returns the
             /// number of packets left.
             #[inline]
@@ -28,7 +28,7 @@ macro_rules! define {
 
 with_stages!(define);
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Bookkeeping after an inbound stage, which processed `count` packets; returns the number of packets
     /// left. Not inlined, to keep the path without such stages short.
     #[inline(never)]

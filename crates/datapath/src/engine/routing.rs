@@ -1,7 +1,7 @@
 //! Routing in the engine.
 
 use super::batches::in_chunks;
-use super::{BatchSummary, Engine, Journey, Tables, TurnContext};
+use super::{BatchSummary, Engine, Pipeline, Tables, TurnContext};
 use crate::counters::Stage;
 use crate::filter::Direction;
 use crate::route::{PairTables, Sent, route};
@@ -16,12 +16,12 @@ impl Engine {
     pub fn look_after(&mut self, with: TurnContext<'_>, egress: &mut impl Egress) {
         if self.stages.route.is_due(with.now) {
             let mut clock = || Nanos(0);
-            self.journey(with, egress, &mut clock).look_after();
+            self.pipeline(with, egress, &mut clock).look_after();
         }
     }
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Processes a batch from `route` on. Not inlined, to keep the path without router short.
     #[inline(never)]
     pub(super) fn route_stage(&mut self, batch: &mut Batch, count: usize) {
@@ -36,7 +36,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
             self.go_on_grown(
                 Stage::Route,
                 |scratch| &mut scratch.routed,
-                |journey, part| journey.bridge_rest(part, None),
+                |pipeline, part| pipeline.bridge_rest(part, None),
             );
         } else {
             self.egress.passed(Stage::Route, batch);

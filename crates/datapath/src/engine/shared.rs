@@ -1,6 +1,6 @@
 //! Batches that other workers received or will send.
 
-use super::{Engine, Journey, TurnContext};
+use super::{Engine, Pipeline, TurnContext};
 use crate::counters::Stage;
 use crate::drops::DropReason;
 use crate::engine::batches::in_chunks;
@@ -18,9 +18,9 @@ impl Engine {
         egress: &mut impl Egress,
         clock: &mut impl FnMut() -> Nanos,
     ) {
-        let mut journey = self.journey(with, egress, clock);
-        journey.arrive_mixed(batch);
-        journey.answer();
+        let mut pipeline = self.pipeline(with, egress, clock);
+        pipeline.arrive_mixed(batch);
+        pipeline.answer();
     }
 
     /// Takes a work batch's packets through the stages before reordering. The work batch then contains the
@@ -34,27 +34,27 @@ impl Engine {
     ) {
         let mut batch = core::mem::take(&mut self.stages.scratch.work);
         core::mem::swap(&mut batch, &mut work.batch);
-        let mut journey = self.journey(with, egress, clock);
-        journey.collect = Some(work);
-        journey.arrive_mixed(&mut batch);
-        journey.collect = None;
-        journey.answer();
+        let mut pipeline = self.pipeline(with, egress, clock);
+        pipeline.collect = Some(work);
+        pipeline.arrive_mixed(&mut batch);
+        pipeline.collect = None;
+        pipeline.answer();
         self.stages.scratch.work = batch;
     }
 
     /// Sends the packets of the work batch that is next in order; it is empty afterwards.
-    pub fn let_go(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
+    pub fn release_batch(&mut self, work: &mut WorkBatch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let stage = self.counters.stage(Stage::Reorder);
         stage.packets.add(work.len() as u64);
         stage.batches.add(1);
         let mut clock = || Nanos(0);
-        let mut journey = self.journey(with, egress, &mut clock);
+        let mut pipeline = self.pipeline(with, egress, &mut clock);
         let WorkBatch { batch, more, .. } = work;
         if !batch.is_empty() {
-            journey.leave(batch);
+            pipeline.leave(batch);
         }
         if !more.is_empty() {
-            in_chunks(more, batch, |batch| journey.leave(batch));
+            in_chunks(more, batch, |batch| pipeline.leave(batch));
         }
     }
 
@@ -73,11 +73,11 @@ impl Engine {
     /// Sends packets that another worker has taken through the stages; the batch is empty afterwards.
     pub fn transmit(&mut self, batch: &mut Batch, with: TurnContext<'_>, egress: &mut impl Egress) {
         let mut clock = || Nanos(0);
-        self.journey(with, egress, &mut clock).leave(batch);
+        self.pipeline(with, egress, &mut clock).leave(batch);
     }
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Processes a batch of mixed ingress from `parse` on.
     fn arrive_mixed(&mut self, batch: &mut Batch) {
         let tunnels = &self.tables.tunnels;

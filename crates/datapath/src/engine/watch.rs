@@ -1,6 +1,6 @@
 //! Captures in the engine.
 
-use super::{BatchSummary, Engine, Journey};
+use super::{BatchSummary, Engine, Pipeline};
 use crate::capture::{Captures, Tap, Watched};
 use crate::transmit::Egress;
 use crate::units::Nanos;
@@ -28,7 +28,7 @@ impl Engine {
     }
 }
 
-impl<E: Egress, C: FnMut() -> Nanos> Journey<'_, E, C> {
+impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     /// Captures packets before encapsulation.
     #[inline]
     pub(super) fn watch_entering(&mut self, batch: &Batch, summary: BatchSummary) {

@@ -6,7 +6,7 @@ mod rare;
 mod run;
 mod state;
 
-pub use state::{BridgeCounters, BridgeState, Offences};
+pub use state::{BridgeCounters, BridgeState, InvalidSources};
 
 use super::fdb::{BucketIndex, Fdb, FdbKey, FdbTime, Learned};
 use super::flood::expand;
@@ -76,20 +76,20 @@ pub fn bridge(
 
 /// Destination and egress of the last forwarded frame. Most of a batch has few destinations, and a correct
 /// prediction is faster than waiting for the member's data.
-struct Way<'a> {
+struct LastEgress<'a> {
     /// A station on the port, with its VLAN.
     station: FdbKey,
     port: PortId,
     to: Option<&'a Member>,
 }
 
-impl Default for Way<'_> {
+impl Default for LastEgress<'_> {
     fn default() -> Self {
         Self { station: FdbKey::NONE, port: NO_PORT, to: None }
     }
 }
 
-impl Way<'_> {
+impl LastEgress<'_> {
     /// True if a station that was found on `port` has the same egress and VLAN.
     #[inline(always)]
     fn leads_to(&self, station: FdbKey, port: Option<PortId>) -> bool {
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
     fn relay(&self, packets: &mut [Packet], state: &mut BridgeState, context: &mut Context<'_>) -> u64 {
         let view = self.fdb().view();
         let mut floods = 0_u64;
-        let mut way = Way::default();
+        let mut last = LastEgress::default();
         let mut packets = packets.iter_mut();
         for position in 0..BATCH {
             let Some(packet) = packets.next() else { break };
@@ -201,16 +201,16 @@ impl<'a> Run<'a> {
             if destination == FdbKey::NONE {
                 continue;
             }
-            let known = destination == way.station
-                || way.leads_to(destination, view.lookup(destination, destination_place, self.time));
-            match way.to {
+            let known = destination == last.station
+                || last.leads_to(destination, view.lookup(destination, destination_place, self.time));
+            match last.to {
                 Some(member) if known => {
-                    way.station = destination;
+                    last.station = destination;
                     send(packet, member, tag, context);
                 }
                 Some(_) | None => {
                     let frame = state.frames[position];
-                    let is_flood = self.relay_one(packet, frame, &mut way, state, context);
+                    let is_flood = self.relay_one(packet, frame, &mut last, state, context);
                     floods |= u64::from(is_flood) << position;
                 }
             }
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         &self,
         packet: &mut Packet,
         frame: Frame,
-        way: &mut Way<'a>,
+        last: &mut LastEgress<'a>,
         state: &mut BridgeState,
         context: &mut Context<'_>,
     ) -> bool {
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
                 verdict = self.reflect(member, state, context.now);
             }
             BridgeVerdict::Forward(member) => {
-                *way = Way { station: destination, port: member.port, to: Some(member) };
+                *last = LastEgress { station: destination, port: member.port, to: Some(member) };
             }
             BridgeVerdict::Flood => verdict = self.flood(packet, destination, state, context),
             BridgeVerdict::Drop(_) => {}

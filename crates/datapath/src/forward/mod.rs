@@ -40,7 +40,7 @@ mod table;
 mod vlan;
 mod vlan_set;
 
-pub use bridge::{BridgeCounters, BridgeState, Offences, bridge};
+pub use bridge::{BridgeCounters, BridgeState, InvalidSources, bridge};
 pub use fdb::{
     Fdb, FdbEntry, FdbFull, FdbKey, FdbOptions, FdbTime, Learned, PortLearning, SweepCursor, Swept,
 };

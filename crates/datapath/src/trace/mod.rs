@@ -12,7 +12,7 @@
 mod recorder;
 
 pub(crate) use recorder::Recorder;
-pub use recorder::{Fate, Look, Sent, TracedPacket};
+pub use recorder::{Fate, Sent, StageRecord, TracedPacket};
 
 use crate::drops::DropReason;
 use crate::engine::{Engine, Tables, TurnContext};
@@ -24,9 +24,9 @@ use polder_buffers::{Batch, Packet, Pool, PortId};
 
 /// Trace of a packet that was not sent.
 #[derive(Debug)]
-pub struct Walk {
+pub struct PacketTrace {
     /// The packet after each stage that processed it, in order.
-    pub looks: Vec<Look>,
+    pub records: Vec<StageRecord>,
     /// Packets that would be sent.
     pub sent: Vec<Sent>,
     /// Drops that would be counted, by reason.
@@ -76,13 +76,13 @@ pub struct NoMemory(pub usize);
 ///
 /// # Errors
 /// [`NoMemory`] if the frame does not fit into the pool.
-pub fn walk(
+pub fn trace_packet(
     tables: &Tables,
     (ingress, frame): (PortId, &[u8]),
     ports: usize,
     now: Nanos,
     pool: &mut Pool,
-) -> Result<Walk, NoMemory> {
+) -> Result<PacketTrace, NoMemory> {
     let mut packet = Packet::copy_from(frame, pool).ok_or(NoMemory(frame.len()))?;
     (packet.ingress, packet.received_at) = (ingress, now.0);
     let mut batch = Batch::new();
@@ -95,14 +95,14 @@ pub fn walk(
     let mut recorder = Recorder::new(Arc::clone(&image));
     let turn = TurnContext { now, pool, timed: false };
     engine.walk(&mut batch, ingress, turn, &mut recorder, Recorder::turn_to_answers);
-    let walk = take_down(&engine, recorder, image);
+    let trace = finish_trace(&engine, recorder, image);
     engine.close(now, pool);
-    Ok(walk)
+    Ok(trace)
 }
 
 /// Builds the trace from the counters of an engine that has processed one packet.
-fn take_down(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> Walk {
-    let (looks, sent) = recorder.finish();
+fn finish_trace(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> PacketTrace {
+    let (records, sent) = recorder.finish();
     let (counters, bridging, routing) =
         (engine.counters(), engine.bridge_counters(), engine.route_counters());
     let learning = Learning {
@@ -122,8 +122,8 @@ fn take_down(engine: &Engine, recorder: Recorder, tables: Arc<Tables>) -> Walk {
         states.map(count).sum()
     };
     let filter = &counters.filter;
-    Walk {
-        looks,
+    PacketTrace {
+        records,
         sent,
         drops: counters.drops.occurred().collect(),
         delivered: counters.ledger.delivered.get(),

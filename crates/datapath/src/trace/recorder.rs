@@ -36,7 +36,7 @@ pub struct TracedPacket {
 
 /// Packets after a stage, except those that ended in an earlier stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct StageRecord {
     /// The stage.
     pub stage: Stage,
     /// True if these are messages of the gateway itself.
@@ -66,15 +66,15 @@ pub(crate) struct Recorder {
     is_answer: bool,
     /// Packets whose end has been recorded.
     ended: HashSet<*const u8>,
-    looks: Vec<Look>,
+    records: Vec<StageRecord>,
     sent: Vec<Sent>,
 }
 
 impl Recorder {
     pub(super) fn new(tables: Arc<Tables>) -> Self {
         let matched = tables.filters.matched();
-        let (ended, looks, sent) = (HashSet::new(), Vec::new(), Vec::new());
-        Self { tables, matched, is_answer: false, ended, looks, sent }
+        let (ended, records, sent) = (HashSet::new(), Vec::new(), Vec::new());
+        Self { tables, matched, is_answer: false, ended, records, sent }
     }
 
     /// Starts the recording of the gateway's own messages.
@@ -83,8 +83,8 @@ impl Recorder {
         self.ended.clear();
     }
 
-    pub(super) fn finish(self) -> (Vec<Look>, Vec<Sent>) {
-        (self.looks, self.sent)
+    pub(super) fn finish(self) -> (Vec<StageRecord>, Vec<Sent>) {
+        (self.records, self.sent)
     }
 
     fn see(&mut self, packet: &Packet) -> Option<TracedPacket> {
@@ -127,7 +127,7 @@ impl Egress for Recorder {
         let rules = if stage == Stage::Filter { self.rules() } else { Vec::new() };
         // A stage that only saw ended packets is left out.
         if !seen.is_empty() || packets.is_empty() {
-            self.looks.push(Look { stage, is_answer: self.is_answer, packets: seen, rules });
+            self.records.push(StageRecord { stage, is_answer: self.is_answer, packets: seen, rules });
         }
     }
 }

@@ -119,7 +119,7 @@ impl<E: Egress> Stages for WorkerStages<'_, E> {
 
     fn leave(&mut self, work: &mut WorkBatch) {
         let (engine, with, egress) = self.split();
-        engine.let_go(work, with, egress);
+        engine.release_batch(work, with, egress);
     }
 
     fn discard(&mut self, batch: &mut Batch, reason: DropReason) {

@@ -30,21 +30,21 @@ pub struct BridgeCounters {
     /// Frames to groups or unknown stations.
     pub flooded: Counter,
     /// Frames whose source is another member's own address; counted like `pinned`.
-    pub own_addresses: Offences,
+    pub own_addresses: InvalidSources,
     /// Frames that returned on a hairpin member; counted like `pinned`.
-    pub looped: Offences,
+    pub looped: InvalidSources,
 }
 
 /// Count of frames with an invalid source, and the last such frame.
 #[derive(Debug, Default)]
-pub struct Offences {
+pub struct InvalidSources {
     /// Number of frames.
     pub count: Counter,
     /// Source address; in the upper 16 bits the frame's ingress.
     last: Counter,
 }
 
-impl Offences {
+impl InvalidSources {
     /// Counts one frame. Called only by the owning worker.
     pub(super) fn note(&self, port: PortId, source: FdbKey) {
         self.last.set(source.packed() | u64::from(port.0) << 48);
@@ -61,7 +61,7 @@ impl Offences {
 
 totals! {
     BridgeCounters { learned, moved, pinned, limited, learn_failures, flooded } [own_addresses, looped];
-    Offences { count } [];
+    InvalidSources { count } [];
 }
 
 /// State of one worker between batches.

@@ -1,13 +1,13 @@
 //! The bridge's verdict on a traced frame, and its learning.
 
-use super::teller::{Teller, facts};
+use super::writer::{TraceWriter, details};
 use crate::config::model::Bridge;
 use polder_buffers::PortId;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::forward::{FdbEntry, FdbKey, FdbTime};
 use polder_datapath::route::Notice;
-use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
+use polder_datapath::trace::{Fate, PacketTrace, StageRecord, TracedPacket};
 use polder_datapath::wire::{Ethernet, MacAddress};
 use serde_json::json;
 
@@ -17,9 +17,9 @@ fn ends(bytes: &[u8]) -> Option<(MacAddress, MacAddress)> {
     Some((ethernet.source(), ethernet.destination()))
 }
 
-impl Teller<'_> {
-    /// Describes where the bridge sends a frame. `before` has the frame, `look` its copies.
-    pub(super) fn bridged(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
+impl TraceWriter<'_> {
+    /// Describes where the bridge sends a frame. `before` has the frame, `record` its copies.
+    pub(super) fn bridged(&mut self, traced: &PacketTrace, record: &StageRecord, before: &[TracedPacket]) {
         let Some(came) = before
             .iter()
             .find(|packet| packet.egress == polder_buffers::NO_PORT || packet.egress == packet.ingress)
@@ -28,28 +28,28 @@ impl Teller<'_> {
         };
         let bridge = self.gateway.configuration.bridge_of(came.ingress);
         let Some((bridge, (from, to))) = bridge.zip(ends(&came.bytes)) else {
-            self.ends(look);
+            self.ends(record);
             return;
         };
-        let going = look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn).collect::<Vec<_>>();
-        let vlan = look.packets.first().map_or(0, |packet| packet.vlan);
+        let going = record.packets.iter().filter(|packet| packet.fate == Fate::GoesOn).collect::<Vec<_>>();
+        let vlan = record.packets.first().map_or(0, |packet| packet.vlan);
         let in_vlan = if vlan > 0 { format!(", VLAN {vlan}") } else { String::new() };
-        let known = self.known(walked, came.ingress, to, vlan);
+        let known = self.known(traced, came.ingress, to, vlan);
         let names = going.iter().map(|packet| self.name(packet.egress)).collect::<Vec<_>>();
         let name = &bridge.name;
-        let of_bridge = facts([
+        let of_bridge = details([
             ("bridge", json!(name)),
             ("vlan", json!(vlan)),
             ("destination", json!(to.to_string())),
             ("known", json!(known.is_some())),
             ("ports", json!(names)),
         ]);
-        let dropped = look.packets.iter().find_map(|packet| match packet.fate {
+        let dropped = record.packets.iter().find_map(|packet| match packet.fate {
             Fate::Dropped(reason) => Some(reason),
             Fate::GoesOn | Fate::Taken => None,
         });
-        let owner = walked.tables.bridges.owner(came.ingress, to);
-        let why = dropped.and_then(|reason| self.why_not(walked, came.ingress, (from, to, vlan), reason));
+        let owner = traced.tables.bridges.owner(came.ingress, to);
+        let why = dropped.and_then(|reason| self.why_not(traced, came.ingress, (from, to, vlan), reason));
         let why = why.unwrap_or_else(|| self.why(bridge, to, owner, known.as_ref()));
         match (names.as_slice(), dropped) {
             ([], Some(reason)) => self.end(Stage::Bridge, reason, format!("; {name}{in_vlan}: {why}")),
@@ -65,11 +65,11 @@ impl Teller<'_> {
     }
 
     /// FDB entry of a station, unless it has aged out.
-    fn known(&self, walked: &Walk, port: PortId, to: MacAddress, vlan: u16) -> Option<FdbEntry> {
+    fn known(&self, traced: &PacketTrace, port: PortId, to: MacAddress, vlan: u16) -> Option<FdbEntry> {
         if to.is_multicast() {
             return None;
         }
-        let (fdb, ageing) = walked.tables.bridges.learned_by(port)?;
+        let (fdb, ageing) = traced.tables.bridges.learned_by(port)?;
         let key = FdbKey::new(to, vlan);
         fdb.lookup(key, FdbTime::new(self.gateway.clock.now(), ageing))?;
         fdb.entry(key)
@@ -78,12 +78,12 @@ impl Teller<'_> {
     /// Reason why a frame is dropped regardless of its destination; `None` if the destination decides.
     fn why_not(
         &self,
-        walked: &Walk,
+        traced: &PacketTrace,
         port: PortId,
         (from, to, vlan): (MacAddress, MacAddress, u16),
         reason: DropReason,
     ) -> Option<String> {
-        let bridges = &walked.tables.bridges;
+        let bridges = &traced.tables.bridges;
         if reason == DropReason::ReservedMulticast {
             return Some(format!("{to} is a link-local group, and not among the bridge's `forward_groups`"));
         }
@@ -92,7 +92,7 @@ impl Teller<'_> {
             return Some(format!("the source {from} is the address of {owner} itself"));
         }
         if reason == DropReason::HairpinLoop {
-            let seen = self.known(walked, port, from, vlan)?;
+            let seen = self.known(traced, port, from, vlan)?;
             return Some(format!("{from} was seen behind {} a moment ago", self.name(seen.port)));
         }
         None
@@ -126,12 +126,12 @@ impl Teller<'_> {
     }
 
     /// Learning, requests and messages that the packet would have caused.
-    pub(super) fn effects(&self, walked: &Walk, port: PortId) -> Vec<String> {
+    pub(super) fn effects(&self, traced: &PacketTrace, port: PortId) -> Vec<String> {
         let mut effects = Vec::new();
-        let learning = walked.learning;
+        let learning = traced.learning;
         // The frame that the bridge saw: for a tunnel, the inner one.
-        let bridged = walked.looks.iter().find(|look| look.stage == Stage::Bridge);
-        let source = bridged.and_then(|look| look.packets.first()).and_then(|seen| {
+        let bridged = traced.records.iter().find(|record| record.stage == Stage::Bridge);
+        let source = bridged.and_then(|record| record.packets.first()).and_then(|seen| {
             let from = ends(&seen.bytes).map(|(source, _)| source)?;
             Some((from, self.name(if seen.ingress == seen.egress { port } else { seen.ingress })))
         });
@@ -145,7 +145,7 @@ impl Teller<'_> {
             ];
             effects.extend(known.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));
         }
-        for notice in &walked.notices {
+        for notice in &traced.notices {
             effects.push(match *notice {
                 Notice::Wanted { interface, address } => {
                     format!("ask for the link-layer address of {address} on {}", self.interface(interface))
@@ -158,7 +158,7 @@ impl Teller<'_> {
                 }
             });
         }
-        if walked.told.1 > 0 {
+        if traced.told.1 > 0 {
             effects.push(
                 "send no ICMP error: not allowed for this packet, or there is no source address".to_owned(),
             );

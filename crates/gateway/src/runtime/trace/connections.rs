@@ -1,6 +1,6 @@
 //! Trace of a connection's packet at a port where the kernel decides.
 
-use super::teller::{Teller, facts};
+use super::writer::{TraceWriter, details};
 use crate::config::model::Port;
 use crate::device;
 use polder_datapath::wire::{EtherType, Link};
@@ -8,7 +8,7 @@ use polder_devices::skb::connections::{Transport, Tuple};
 use serde_json::json;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-impl Teller<'_> {
+impl TraceWriter<'_> {
     /// Describes how a port where the kernel decides handles a packet; returns its fate, or
     /// [`FILTERED`](super::FILTERED) if filters see it first.
     pub(super) fn asks_the_kernel(&mut self, port: &Port, frame: &[u8]) -> &'static str {
@@ -23,7 +23,7 @@ impl Teller<'_> {
         let device = device::describe(&port.device);
         let text =
             format!("router port {}, {device}, where the kernel decides; its tc program {text}", port.name);
-        let known = facts([
+        let known = details([
             ("port", json!(port.name)),
             ("role", json!("router")),
             ("taken", json!(false)),

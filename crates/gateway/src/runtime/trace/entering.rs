@@ -1,6 +1,6 @@
 //! Ingress of a traced packet: its port, and its worker.
 
-use super::teller::{Teller, facts};
+use super::writer::{TraceWriter, details};
 use crate::config::model::{Order, Port, Role};
 use crate::device;
 use crate::runtime::gateway::PortState;
@@ -10,7 +10,7 @@ use polder_datapath::trace::{Fate, TracedPacket};
 use polder_devices::af_xdp::XdpVerdict;
 use serde_json::json;
 
-impl Teller<'_> {
+impl TraceWriter<'_> {
     /// Describes the port that a packet arrives at; returns whether Polder receives it there.
     pub(super) fn enters(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) -> bool {
         let role = match port.role {
@@ -21,8 +21,9 @@ impl Teller<'_> {
         let device = device::describe(&port.device);
         let closed = if state.is_some_and(|state| state.open) { "" } else { ", which is closed" };
         let verdict = state.and_then(PortState::handle).and_then(|handle| handle.verdict(frame));
-        let is_skb =
-            state.and_then(|state| state.facts.as_ref()).is_some_and(|facts| facts.mode.starts_with("skb"));
+        let is_skb = state
+            .and_then(|state| state.facts.as_ref())
+            .is_some_and(|details| details.mode.starts_with("skb"));
         let hook = if is_skb { "tc" } else { "XDP" };
         let (who, goes_on) = match verdict {
             None => (String::new(), true),
@@ -49,7 +50,7 @@ impl Teller<'_> {
                 true,
             ),
         };
-        let known = facts([("port", json!(port.name)), ("role", json!(role)), ("taken", json!(goes_on))]);
+        let known = details([("port", json!(port.name)), ("role", json!(role)), ("taken", json!(goes_on))]);
         self.step("enter", format!("{role} port {}, {device}{closed}{who}", port.name), known);
         goes_on
     }
@@ -57,9 +58,9 @@ impl Teller<'_> {
     /// Describes which worker gets a packet.
     pub(super) fn finds_a_worker(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) {
         let workers = self.gateway.workers.len();
-        let queues = state.and_then(|state| state.facts.as_ref()).map_or(1, |facts| facts.queues);
+        let queues = state.and_then(|state| state.facts.as_ref()).map_or(1, |details| details.queues);
         if workers == 1 {
-            return self.step("worker", "worker 0, the only one", facts([("worker", json!(0))]));
+            return self.step("worker", "worker 0, the only one", details([("worker", json!(0))]));
         }
         let by_queue = match queues {
             1 => "worker 0 receives it, because it owns the port's queue".to_owned(),
@@ -69,7 +70,7 @@ impl Teller<'_> {
         };
         let hasher = self.gateway.workers.first().and_then(|worker| worker.hasher.clone());
         let (Some(hasher), true) = (hasher, port.order != Order::Queue) else {
-            return self.step("worker", by_queue, facts([]));
+            return self.step("worker", by_queue, details([]));
         };
         let order = order(port.order);
         let is_underlay = port.role == Role::Underlay;
@@ -92,7 +93,7 @@ impl Teller<'_> {
             "{by_queue}; the flow's hash {:#010x} finds bucket {bucket}, which is {whose}",
             flow.hash
         );
-        let known = facts([
+        let known = details([
             ("hash", json!(flow.hash)),
             ("bucket", json!(bucket)),
             ("home", json!(home)),

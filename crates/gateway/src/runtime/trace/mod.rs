@@ -5,8 +5,8 @@ mod bridging;
 mod connections;
 mod entering;
 mod routing;
-mod teller;
 mod tunnelling;
+mod writer;
 
 use super::gateway::Gateway;
 use super::shared::lock;
@@ -18,9 +18,9 @@ use crate::trace::spec::LONGEST;
 use crate::trace::{Ended, SentRow, Trace, TraceRequest, from_digits};
 use polder_buffers::{Pool, Region, RegionOptions};
 use polder_datapath::drops::DropReason;
-use polder_datapath::trace::{Walk, walk};
+use polder_datapath::trace::{PacketTrace, trace_packet};
 use std::sync::{Mutex, OnceLock};
-use teller::Teller;
+use writer::TraceWriter;
 
 /// Interim fate of a packet that filters see before the kernel.
 const FILTERED: &str = "filtered";
@@ -80,29 +80,29 @@ pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> R
         ..Trace::default()
     };
     let state = gateway.ports.iter().find(|state| state.configuration.id == port.id);
-    let mut teller = Teller::new(gateway, pool);
+    let mut writer = TraceWriter::new(gateway, pool);
     if port.role == Role::Router && port.decide == Decide::Kernel {
-        let fate = teller.asks_the_kernel(port, frame);
+        let fate = writer.asks_the_kernel(port, frame);
         if fate != FILTERED {
-            (trace.steps, trace.fate) = (teller.finish(), fate.to_owned());
+            (trace.steps, trace.fate) = (writer.finish(), fate.to_owned());
             return Ok(trace);
         }
     }
-    if !teller.enters(port, state, frame) {
-        (trace.steps, trace.fate) = (teller.finish(), "kernel".to_owned());
+    if !writer.enters(port, state, frame) {
+        (trace.steps, trace.fate) = (writer.finish(), "kernel".to_owned());
         return Ok(trace);
     }
-    teller.finds_a_worker(port, state, frame);
+    writer.finds_a_worker(port, state, frame);
     let (tables, ports) = (gateway.tables(), configuration.id_limit());
-    let walked = walk(&tables, (port.id, frame), ports, gateway.clock.now(), teller.pool());
-    let walked = walked.map_err(|error| error.to_string())?;
-    teller.tell(&walked, port.id, frame);
-    trace.effects = teller.effects(&walked, port.id);
-    trace.dropped = walked.drops.iter().map(|&(reason, packets)| ended(reason, packets)).collect();
-    let (sent, refused) = teller.sent(&walked);
+    let traced = trace_packet(&tables, (port.id, frame), ports, gateway.clock.now(), writer.pool());
+    let traced = traced.map_err(|error| error.to_string())?;
+    writer.describe(&traced, port.id, frame);
+    trace.effects = writer.effects(&traced, port.id);
+    trace.dropped = traced.drops.iter().map(|&(reason, packets)| ended(reason, packets)).collect();
+    let (sent, refused) = writer.sent(&traced);
     trace.dropped.extend(refused.into_iter().map(|reason| ended(reason, 1)));
-    trace.fate = fate(&walked, &sent).to_owned();
-    (trace.sent, trace.steps) = (sent, teller.finish());
+    trace.fate = fate(&traced, &sent).to_owned();
+    (trace.sent, trace.steps) = (sent, writer.finish());
     Ok(trace)
 }
 
@@ -115,14 +115,14 @@ fn ended(reason: DropReason, packets: u64) -> Ended {
     }
 }
 
-fn fate(walked: &Walk, sent: &[SentRow]) -> &'static str {
+fn fate(traced: &PacketTrace, sent: &[SentRow]) -> &'static str {
     if sent.iter().any(|sent| !sent.is_answer) {
         "sent"
-    } else if walked.delivered > 0 {
+    } else if traced.delivered > 0 {
         "taken"
-    } else if walked.waiting > 0 {
+    } else if traced.waiting > 0 {
         "waits"
-    } else if walked.held > 0 {
+    } else if traced.held > 0 {
         "held"
     } else {
         "dropped"

@@ -1,31 +1,31 @@
 //! The router's verdict on a traced packet.
 
-use super::teller::{Facts, Teller, facts};
+use super::writer::{Details, TraceWriter, details};
 use crate::show::routes::RouteRow;
 use polder_buffers::NO_PORT;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::route::{Found, Hop, InterfaceId, Lookup};
-use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
+use polder_datapath::trace::{Fate, PacketTrace, StageRecord, TracedPacket};
 use polder_datapath::wire::{Ipv4, Ipv6, Link};
 use serde_json::json;
 use std::net::IpAddr;
 
-impl Teller<'_> {
+impl TraceWriter<'_> {
     /// Name of an interface.
     pub(super) fn interface(&self, interface: InterfaceId) -> String {
         self.gateway.lasting.routing.interface_name(interface)
     }
 
     /// Describes the router's verdict on a packet that arrived at a router interface.
-    pub(super) fn routed(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
-        let routers = &walked.tables.routers;
+    pub(super) fn routed(&mut self, traced: &PacketTrace, record: &StageRecord, before: &[TracedPacket]) {
+        let routers = &traced.tables.routers;
         let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };
         let found = self.with_packet(came, |packet| Lookup::of(packet, routers)).flatten();
         if let Some(lookup) = &found {
             self.looked_up(lookup, came);
         }
-        if let Some(Fate::Dropped(reason)) = look.packets.first().map(|packet| packet.fate) {
+        if let Some(Fate::Dropped(reason)) = record.packets.first().map(|packet| packet.fate) {
             let because = match found.as_ref().and_then(|lookup| lookup.found.hop()) {
                 Some(hop) if reason == DropReason::TooBig => {
                     let (length, name) = (network_bytes(&came.bytes), self.interface(hop.interface));
@@ -36,16 +36,16 @@ impl Teller<'_> {
             return self.end(Stage::Route, reason, because);
         }
         let going =
-            look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn && packet.egress != NO_PORT);
+            record.packets.iter().filter(|packet| packet.fate == Fate::GoesOn && packet.egress != NO_PORT);
         let going = going.collect::<Vec<_>>();
-        let taken = look.packets.iter().any(|packet| packet.fate == Fate::Taken);
+        let taken = record.packets.iter().any(|packet| packet.fate == Fate::Taken);
         match (going.as_slice(), found) {
-            (_, _) if taken => self.step("route", "for the gateway itself, which takes it", Facts::new()),
-            ([], _) if walked.waiting > 0 => {
+            (_, _) if taken => self.step("route", "for the gateway itself, which takes it", Details::new()),
+            ([], _) if traced.waiting > 0 => {
                 self.step(
                     "route",
                     "the neighbour's link-layer address is unknown: the packet waits for it",
-                    Facts::new(),
+                    Details::new(),
                 );
             }
             ([], _) => {}
@@ -56,12 +56,12 @@ impl Teller<'_> {
                 } else {
                     format!("handed to the host, by {name}")
                 };
-                self.step("route", text, facts([("port", json!(name))]));
+                self.step("route", text, details([("port", json!(name))]));
             }
             ([first, ..], Some(lookup)) => self.sent_on(&lookup, came, first, going.len()),
             ([first, ..], None) => {
                 let text = format!("to {}", self.name(first.egress));
-                self.step("route", text, facts([("port", json!(self.name(first.egress)))]));
+                self.step("route", text, details([("port", json!(self.name(first.egress)))]));
             }
         }
     }
@@ -95,7 +95,7 @@ impl Teller<'_> {
         let ttl = hops_left(&came.bytes).map(|ttl| format!(", TTL {ttl}")).unwrap_or_default();
         let text = format!("by {name}{ttl}: {destination} → {by} → {lead}");
         let hash = if let Found::Member { hash, .. } = found { Some(*hash) } else { None };
-        let known = facts([
+        let known = details([
             ("interface", json!(name)),
             ("destination", json!(destination.to_string())),
             ("prefix", json!(row.as_ref().map(|row| &row.to))),
@@ -119,7 +119,7 @@ impl Teller<'_> {
         let hop = lookup.found.hop();
         let Some((hop, link)) = hop.zip(Link::parse(&first.bytes).ok()) else {
             let text = format!("to {}", self.name(first.egress));
-            return self.step("route", text, facts([("port", json!(self.name(first.egress)))]));
+            return self.step("route", text, details([("port", json!(self.name(first.egress)))]));
         };
         let state = self.gateway.lasting.routing.state_of(hop.interface, hop.address);
         let state = state.map(|state| format!(" ({state})")).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Teller<'_> {
             hop.source,
             hop.mtu
         );
-        let known = facts([
+        let known = details([
             ("port", json!(self.name(first.egress))),
             ("next_hop", json!(gateway(hop).map(|address| address.to_string()))),
             ("mac", json!(mac.to_string())),

@@ -1,28 +1,33 @@
 //! Decapsulation and encapsulation of a traced packet.
 
-use super::teller::{Teller, facts};
+use super::writer::{TraceWriter, details};
 use crate::trace::draw::brief;
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
-use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
+use polder_datapath::trace::{Fate, PacketTrace, StageRecord, TracedPacket};
 use polder_datapath::tunnel::{OuterHeader, Tunnel, TunnelLabel};
 use polder_datapath::wire::{Ipv4, Ipv6, Link};
 use serde_json::{Value, json};
 
-impl Teller<'_> {
+impl TraceWriter<'_> {
     /// Describes which tunnel a packet is decapsulated from.
-    pub(super) fn decapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
+    pub(super) fn decapsulated(
+        &mut self,
+        traced: &PacketTrace,
+        record: &StageRecord,
+        before: &[TracedPacket],
+    ) {
         let Some(outer) = before.first() else { return };
-        let Some(inner) = look.packets.first() else {
+        let Some(inner) = record.packets.first() else {
             return self.step(
                 "decapsulate",
                 "a fragment of an outer packet: it waits for the others",
-                facts([]),
+                details([]),
             );
         };
         if let Fate::Dropped(reason) = inner.fate {
             let because = if reason == DropReason::NoTunnel {
-                self.nearest_tunnels(walked, outer)
+                self.nearest_tunnels(traced, outer)
             } else {
                 String::new()
             };
@@ -32,14 +37,14 @@ impl Teller<'_> {
             return;
         }
         let name = self.name(inner.ingress);
-        let Some(tunnel) = walked.tables.tunnels.get(inner.ingress) else { return };
+        let Some(tunnel) = traced.tables.tunnels.get(inner.ingress) else { return };
         let label = TunnelLabel::of(tunnel.options());
         let sequence =
-            OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels).and_then(|outer| outer.sequence);
+            OuterHeader::of_frame(&outer.bytes, &traced.tables.tunnels).and_then(|outer| outer.sequence);
         let numbered = sequence.map(|number| format!(", sequence number {number}")).unwrap_or_default();
         let inside = brief(&inner.bytes);
         let text = format!("out of {name}: {label}{numbered}; inside: {inside}");
-        let known = facts([
+        let known = details([
             ("tunnel", json!(name)),
             number(label),
             ("sequence", json!(sequence)),
@@ -49,11 +54,11 @@ impl Teller<'_> {
     }
 
     /// Tunnels between the same addresses with another key or none.
-    fn nearest_tunnels(&self, walked: &Walk, outer: &TracedPacket) -> String {
-        let Some(outer) = OuterHeader::of_frame(&outer.bytes, &walked.tables.tunnels) else {
+    fn nearest_tunnels(&self, traced: &PacketTrace, outer: &TracedPacket) -> String {
+        let Some(outer) = OuterHeader::of_frame(&outer.bytes, &traced.tables.tunnels) else {
             return String::new();
         };
-        let near = walked.tables.tunnels.iter().map(|tunnel| tunnel.options());
+        let near = traced.tables.tunnels.iter().map(|tunnel| tunnel.options());
         let near = near.filter(|options| options.ends == outer.ends);
         let near = near.map(|options| {
             let (name, label) = (self.name(options.port), TunnelLabel::of(options));
@@ -67,17 +72,22 @@ impl Teller<'_> {
     }
 
     /// Describes which tunnel each packet is sent into.
-    pub(super) fn encapsulated(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
+    pub(super) fn encapsulated(
+        &mut self,
+        traced: &PacketTrace,
+        record: &StageRecord,
+        before: &[TracedPacket],
+    ) {
         let into =
-            before.iter().filter_map(|packet| Some((packet, walked.tables.tunnels.get(packet.egress)?)));
+            before.iter().filter_map(|packet| Some((packet, traced.tables.tunnels.get(packet.egress)?)));
         for (packet, tunnel) in into {
             let port = tunnel.options().port;
             let pieces =
-                look.packets.iter().filter(|outer| outer.ingress == port && outer.fate == Fate::GoesOn);
+                record.packets.iter().filter(|outer| outer.ingress == port && outer.fate == Fate::GoesOn);
             let pieces = pieces.collect::<Vec<_>>();
             match pieces.first() {
                 Some(outer) => self.enters_tunnel(packet, tunnel, outer, pieces.len()),
-                None => self.is_refused(look, tunnel),
+                None => self.is_refused(record, tunnel),
             }
         }
     }
@@ -94,7 +104,7 @@ impl Teller<'_> {
             packet.bytes.len().saturating_sub(14),
             tunnel.mtu()
         );
-        let known = facts([
+        let known = details([
             ("tunnel", json!(name)),
             ("port", json!(under)),
             number(label),
@@ -105,9 +115,9 @@ impl Teller<'_> {
         self.step("encapsulate", text, known);
     }
 
-    fn is_refused(&mut self, look: &Look, tunnel: &Tunnel) {
+    fn is_refused(&mut self, record: &StageRecord, tunnel: &Tunnel) {
         let name = self.name(tunnel.options().port);
-        let reason = look.packets.iter().find_map(|packet| match packet.fate {
+        let reason = record.packets.iter().find_map(|packet| match packet.fate {
             Fate::Dropped(reason) => Some(reason),
             Fate::GoesOn | Fate::Taken => None,
         });

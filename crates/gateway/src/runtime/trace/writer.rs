@@ -6,20 +6,20 @@ use crate::trace::{SentRow, Step, to_digits};
 use polder_buffers::{Packet, Pool, PortId};
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
-use polder_datapath::trace::{Fate, Look, TracedPacket, Walk};
+use polder_datapath::trace::{Fate, PacketTrace, StageRecord, TracedPacket};
 use polder_datapath::tunnel::OuterHeader;
 use polder_datapath::wire::{EtherType, Link};
 use serde_json::{Map, Value, json};
 
 /// Fields of a step, by name.
-pub(super) type Facts = Map<String, Value>;
+pub(super) type Details = Map<String, Value>;
 
 /// Function that describes a stage's result, given the whole walk, the packets after the stage, and the
 /// packets before it.
-type Tell<'a> = fn(&mut Teller<'a>, &Walk, &Look, &[TracedPacket]);
+type Describe<'a> = fn(&mut TraceWriter<'a>, &PacketTrace, &StageRecord, &[TracedPacket]);
 
 /// Collects the steps of a trace.
-pub(super) struct Teller<'a> {
+pub(super) struct TraceWriter<'a> {
     pub(super) gateway: &'a Gateway,
     pool: &'a mut Pool,
     steps: Vec<Step>,
@@ -27,11 +27,11 @@ pub(super) struct Teller<'a> {
 }
 
 /// Fields from names and values.
-pub(super) fn facts(all: impl IntoIterator<Item = (&'static str, Value)>) -> Facts {
+pub(super) fn details(all: impl IntoIterator<Item = (&'static str, Value)>) -> Details {
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-impl<'a> Teller<'a> {
+impl<'a> TraceWriter<'a> {
     pub(super) fn new(gateway: &'a Gateway, pool: &'a mut Pool) -> Self {
         Self { gateway, pool, steps: Vec::new(), is_answer: false }
     }
@@ -45,9 +45,9 @@ impl<'a> Teller<'a> {
     }
 
     /// Adds a step.
-    pub(super) fn step(&mut self, stage: &str, text: impl Into<String>, facts: Facts) {
+    pub(super) fn step(&mut self, stage: &str, text: impl Into<String>, details: Details) {
         let is_answer = self.is_answer;
-        self.steps.push(Step { stage: stage.to_owned(), is_answer, text: text.into(), facts });
+        self.steps.push(Step { stage: stage.to_owned(), is_answer, text: text.into(), facts: details });
     }
 
     /// Name of a port or tunnel.
@@ -56,24 +56,24 @@ impl<'a> Teller<'a> {
     }
 
     /// Describes all stages that a frame passed after it arrived at a port.
-    pub(super) fn tell(&mut self, walked: &Walk, port: PortId, frame: &[u8]) {
+    pub(super) fn describe(&mut self, traced: &PacketTrace, port: PortId, frame: &[u8]) {
         let first =
             TracedPacket { ingress: port, egress: port, vlan: 0, fate: Fate::GoesOn, bytes: frame.to_vec() };
         let mut before = vec![first];
-        for look in &walked.looks {
-            if look.is_answer && !self.is_answer {
+        for record in &traced.records {
+            if record.is_answer && !self.is_answer {
                 self.is_answer = true;
-                before.clone_from(&look.packets);
+                before.clone_from(&record.packets);
             }
-            self.look(walked, look, &before);
-            let going = look.packets.iter().filter(|packet| packet.fate == Fate::GoesOn);
+            self.record(traced, record, &before);
+            let going = record.packets.iter().filter(|packet| packet.fate == Fate::GoesOn);
             before = going.cloned().collect();
         }
     }
 
-    fn look(&mut self, walked: &Walk, look: &Look, before: &[TracedPacket]) {
+    fn record(&mut self, traced: &PacketTrace, record: &StageRecord, before: &[TracedPacket]) {
         // For other stages, only drops are described.
-        let told: [(Stage, Tell<'a>); 8] = [
+        let told: [(Stage, Describe<'a>); 8] = [
             (Stage::Parse, Self::parsed),
             (Stage::Decapsulate, Self::decapsulated),
             (Stage::Filter, Self::filtered),
@@ -83,27 +83,27 @@ impl<'a> Teller<'a> {
             (Stage::Encapsulate, Self::encapsulated),
             (Stage::Sequence, Self::sequenced),
         ];
-        match told.iter().find(|(stage, _)| *stage == look.stage) {
-            Some((_, tell)) => tell(self, walked, look, before),
+        match told.iter().find(|(stage, _)| *stage == record.stage) {
+            Some((_, describe)) => describe(self, traced, record, before),
             None => {
-                self.ends(look);
+                self.ends(record);
             }
         }
     }
 
-    fn segmented(&mut self, _: &Walk, look: &Look, _: &[TracedPacket]) {
-        self.step("segment", format!("cut into {} segments", look.packets.len()), Facts::new());
+    fn segmented(&mut self, _: &PacketTrace, record: &StageRecord, _: &[TracedPacket]) {
+        self.step("segment", format!("cut into {} segments", record.packets.len()), Details::new());
     }
 
     /// Describes each packet that a stage has dropped. Returns true if there are any.
-    pub(super) fn ends(&mut self, look: &Look) -> bool {
-        let reasons = look.packets.iter().filter_map(|packet| match packet.fate {
+    pub(super) fn ends(&mut self, record: &StageRecord) -> bool {
+        let reasons = record.packets.iter().filter_map(|packet| match packet.fate {
             Fate::Dropped(reason) => Some(reason),
             Fate::GoesOn | Fate::Taken => None,
         });
         let reasons = reasons.collect::<Vec<_>>();
         for &reason in &reasons {
-            self.end(look.stage, reason, String::new());
+            self.end(record.stage, reason, String::new());
         }
         !reasons.is_empty()
     }
@@ -111,14 +111,14 @@ impl<'a> Teller<'a> {
     /// Adds the step of a drop.
     pub(super) fn end(&mut self, stage: Stage, reason: DropReason, because: String) {
         let text = format!("dropped: {}{because}", reason.name());
-        self.step(stage.name(), text, facts([("dropped", json!(reason.name()))]));
+        self.step(stage.name(), text, details([("dropped", json!(reason.name()))]));
     }
 
-    fn parsed(&mut self, _: &Walk, look: &Look, _: &[TracedPacket]) {
-        if self.ends(look) {
+    fn parsed(&mut self, _: &PacketTrace, record: &StageRecord, _: &[TracedPacket]) {
+        if self.ends(record) {
             return;
         }
-        let Some(packet) = look.packets.first() else { return };
+        let Some(packet) = record.packets.first() else { return };
         let Ok(link) = Link::parse(&packet.bytes) else { return };
         let tag = link.tag.map(|tag| format!(" in VLAN {}", tag.id().map_or(4095, |id| id.get())));
         let kind = match link.ether_type() {
@@ -128,48 +128,48 @@ impl<'a> Teller<'a> {
             EtherType(other) => format!("type {other:#06x}"),
         };
         let text = format!("{kind}{}, at byte {}", tag.unwrap_or_default(), link.header_bytes());
-        self.step("parse", text, facts([("ether_type", json!(link.ether_type().0))]));
+        self.step("parse", text, details([("ether_type", json!(link.ether_type().0))]));
     }
 
-    fn filtered(&mut self, _: &Walk, look: &Look, before: &[TracedPacket]) {
+    fn filtered(&mut self, _: &PacketTrace, record: &StageRecord, before: &[TracedPacket]) {
         let is_out = before
             .iter()
             .any(|packet| packet.egress != polder_buffers::NO_PORT && packet.egress != packet.ingress);
         let way = if is_out { "for what leaves" } else { "for what comes in" };
-        for &rule in &look.rules {
+        for &rule in &record.rules {
             let Some(filter) = self.gateway.configuration.filters.get(rule) else { continue };
             let name = filter.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
             let word = filter.action.word();
             let text = format!("rule {}{name} matches, {way}: {word}", rule + 1);
             let of_rule =
-                facts([("rule", json!(rule + 1)), ("action", json!(word)), ("name", json!(filter.name))]);
+                details([("rule", json!(rule + 1)), ("action", json!(word)), ("name", json!(filter.name))]);
             self.step("filter", text, of_rule);
         }
-        let ended = self.ends(look);
-        if look.rules.is_empty() && !ended {
-            self.step("filter", format!("no rule matches, {way}: it goes on"), Facts::new());
+        let ended = self.ends(record);
+        if record.rules.is_empty() && !ended {
+            self.step("filter", format!("no rule matches, {way}: it goes on"), Details::new());
         }
     }
 
-    fn sequenced(&mut self, walked: &Walk, look: &Look, _: &[TracedPacket]) {
-        self.ends(look);
-        let tunnels = &walked.tables.tunnels;
+    fn sequenced(&mut self, traced: &PacketTrace, record: &StageRecord, _: &[TracedPacket]) {
+        self.ends(record);
+        let tunnels = &traced.tables.tunnels;
         let is_numbered = |packet: &&TracedPacket| {
             tunnels.get(packet.ingress).is_some_and(|tunnel| tunnel.options().sequence)
         };
-        for packet in look.packets.iter().filter(is_numbered) {
+        for packet in record.packets.iter().filter(is_numbered) {
             let outer = OuterHeader::of_frame(&packet.bytes, tunnels);
             if let Some(number) = outer.and_then(|outer| outer.sequence) {
                 let text = format!("the next sequence number of {} is {number}", self.name(packet.ingress));
-                self.step("sequence", text, facts([("sequence", json!(number))]));
+                self.step("sequence", text, details([("sequence", json!(number))]));
             }
         }
     }
 
     /// Packets that would leave, and drop reasons that only the port knows.
-    pub(super) fn sent(&mut self, walked: &Walk) -> (Vec<SentRow>, Vec<DropReason>) {
+    pub(super) fn sent(&mut self, traced: &PacketTrace) -> (Vec<SentRow>, Vec<DropReason>) {
         let (mut rows, mut refused) = (Vec::new(), Vec::new());
-        for sent in &walked.sent {
+        for sent in &traced.sent {
             self.is_answer = sent.is_answer;
             let name = self.name(sent.port);
             match self.leaves(sent.port, &name, sent.bytes.len()) {
@@ -185,10 +185,10 @@ impl<'a> Teller<'a> {
         let state = self.gateway.ports.iter().find(|state| state.configuration.id == port);
         let Some(state) = state.filter(|state| state.open) else {
             let text = format!("{name} is closed");
-            self.step("transmit", text, facts([("port", json!(name))]));
+            self.step("transmit", text, details([("port", json!(name))]));
             return Some(DropReason::PortDown);
         };
-        let mtu = state.facts.as_ref().map_or(u32::MAX, |facts| facts.mtu);
+        let mtu = state.facts.as_ref().map_or(u32::MAX, |details| details.mtu);
         let queue = state.configuration.queue.map(|queue| {
             let waiting = state.queues.iter().map(|queue| queue.counters.waiting.get()).sum::<u64>();
             let rate = queue.rate_kbit.map(|rate| format!(" at {rate} kbit/s")).unwrap_or_default();
@@ -199,23 +199,23 @@ impl<'a> Teller<'a> {
         self.step(
             "transmit",
             text,
-            facts([("port", json!(name)), ("bytes", json!(bytes)), ("mtu", json!(mtu))]),
+            details([("port", json!(name)), ("bytes", json!(bytes)), ("mtu", json!(mtu))]),
         );
         None
     }
 
-    /// Calls `look` with a packet as a stage would see it.
+    /// Calls `record` with a packet as a stage would see it.
     pub(super) fn with_packet<T>(
         &mut self,
         seen: &TracedPacket,
-        look: impl FnOnce(&Packet) -> T,
+        record: impl FnOnce(&Packet) -> T,
     ) -> Option<T> {
         let mut packet = Packet::copy_from(&seen.bytes, self.pool)?;
         packet.ingress = seen.ingress;
         if let Ok(link) = Link::parse(packet.bytes()) {
             packet.network_offset = u16::try_from(link.header_bytes()).unwrap_or_default();
         }
-        let result = look(&packet);
+        let result = record(&packet);
         self.pool.release_packet(packet);
         Some(result)
     }
