@@ -93,7 +93,7 @@ impl Driver {
     #[inline]
     pub(super) fn sleeps(&mut self) {
         if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
-            thread.give_way();
+            thread.yield_cpu();
         }
     }
 
@@ -102,15 +102,15 @@ impl Driver {
     pub(super) fn wakes(&mut self) {
         if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_held()) {
             // A thread that is gone receives nothing.
-            let _ = thread.rein_in();
+            let _ = thread.throttle();
         }
     }
 
     /// Sets if the thread that receives is to run before others at the next sleep, because no packet arrived
     /// during the last one.
-    pub(super) fn insist(&mut self, insists: bool) {
+    pub(super) fn boost(&mut self, boosts: bool) {
         if let Some(thread) = &mut self.thread {
-            thread.hurry_up(insists);
+            thread.boost_next(boosts);
         }
     }
 
@@ -137,9 +137,9 @@ impl Driver {
     }
 
     /// Pauses the thread together with the worker, or resumes it.
-    pub(super) fn stand_back(&mut self, stands_back: bool) {
+    pub(super) fn pause(&mut self, is_paused: bool) {
         if let Some(thread) = &mut self.thread {
-            thread.stand_back(stands_back);
+            thread.pause(is_paused);
         }
     }
 
@@ -187,7 +187,7 @@ impl Driver {
         self.poller = None;
         self.thread = self.thread.take().filter(Thread::shares);
         if let Some(thread) = &mut self.thread {
-            thread.let_go();
+            thread.release();
         }
         if let Some((mut netdev, before)) = self.told.take() {
             let _ = set(&mut netdev, before);
@@ -204,7 +204,7 @@ impl Driver {
         }
         let Some(thread) = &mut self.thread else { return self.tell_context(socket, napi, drive) };
         if drive != Drive::Polled {
-            thread.let_go();
+            thread.release();
             return self.tell_context(socket, napi, drive);
         }
         thread.hold().map_err(|errno| Refused { step: WEIGHT, errno })?;
@@ -288,7 +288,7 @@ impl Driver {
         } else {
             // One more poll, after which the kernel applies the wait times set here.
             option(SO_PREFER_BUSY_POLL, 0)?;
-            let _ = sys::nudge(socket, false);
+            let _ = sys::wake_kernel(socket, false);
             option(SO_BUSY_POLL, 0)?;
         }
         Ok(())
@@ -338,7 +338,7 @@ impl SoftirqPause {
     /// Returns the pause for a machine on which setting a timer takes `timer`, which each pause costs on a
     /// sender's core.
     pub(super) fn with_timers_of(timer: Nanos) -> Self {
-        Self(if timer.0 * DEAR > SOFTIRQ_THROTTLE.0 { Nanos(0) } else { SOFTIRQ_THROTTLE })
+        Self(if timer.0 * MAX_TIMER_SHARE > SOFTIRQ_THROTTLE.0 { Nanos(0) } else { SOFTIRQ_THROTTLE })
     }
 
     /// Returns the mode in softirq that replaces `drive`.
@@ -355,7 +355,7 @@ impl SoftirqPause {
 /// program, and a full ring loses packets, control packets included.
 const SOFTIRQ_THROTTLE: Nanos = Nanos(10_000);
 /// Maximum share of the pause that setting a timer may take: 1/4.
-const DEAR: u64 = 4;
+const MAX_TIMER_SHARE: u64 = 4;
 /// Names of steps that the kernel may refuse.
 const FIND: &str = "find the NAPI context of the queue";
 const WEIGHT: &str = "set the weight of the NAPI thread";

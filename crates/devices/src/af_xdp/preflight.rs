@@ -101,10 +101,10 @@ fn mode(
         text.push_str("; ");
         text.push_str(UNTESTED);
     }
-    let forgets = obtained.hook == Hook::Native && transfer::FORGETFUL.contains(&driver);
+    let forgets = obtained.hook == Hook::Native && transfer::DRIVERS_LOSING_PROGRAM.contains(&driver);
     if forgets {
         text.push_str("; ");
-        text.push_str(FORGETS);
+        text.push_str(LOSES_PROGRAM);
     }
     let level =
         if obtained.hook == Hook::Generic || !is_tested || forgets { Level::Warning } else { Level::Fine };
@@ -129,8 +129,8 @@ fn expected(
         Mode::Auto if without => {
             (Level::Warning, "generic XDP, copy: the driver has no native XDP; slower".to_owned())
         }
-        Mode::Auto if transfer::FORGETFUL.contains(&driver) => {
-            (Level::Warning, format!("generic XDP, copy: {FORGETS}; slower"))
+        Mode::Auto if transfer::DRIVERS_LOSING_PROGRAM.contains(&driver) => {
+            (Level::Warning, format!("generic XDP, copy: {LOSES_PROGRAM}; slower"))
         }
         Mode::Native | Mode::ZeroCopy if without => (
             Level::Problem,
@@ -173,9 +173,10 @@ fn expected(
             );
             (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
         }
-        Mode::Native if transfer::FORGETFUL.contains(&driver) => {
-            (Level::Warning, format!("native XDP, copy, if the kernel has it, as configured: {FORGETS}"))
-        }
+        Mode::Native if transfer::DRIVERS_LOSING_PROGRAM.contains(&driver) => (
+            Level::Warning,
+            format!("native XDP, copy, if the kernel has it, as configured: {LOSES_PROGRAM}"),
+        ),
         Mode::Native => (Level::Fine, "native XDP, copy".to_owned()),
         Mode::Auto => match why {
             Some(why) => (Level::Fine, format!("native XDP, copy; zero copy: {why}")),
@@ -186,7 +187,8 @@ fn expected(
 
 /// True if the driver has native XDP that `mode = "auto"` uses.
 pub(crate) fn has_native_xdp(link: &LinkInfo, driver: &str) -> bool {
-    !is_generic_only(transfer::features(link, driver), driver) && !transfer::FORGETFUL.contains(&driver)
+    !is_generic_only(transfer::features(link, driver), driver)
+        && !transfer::DRIVERS_LOSING_PROGRAM.contains(&driver)
 }
 
 /// True if the driver has no native XDP. Linux before 6.3 does not tell; there a list of drivers decides.
@@ -195,7 +197,7 @@ fn is_generic_only(features: Option<Features>, driver: &str) -> bool {
 }
 
 /// Warning about the native hook of a driver that loses its program.
-const FORGETS: &str =
+const LOSES_PROGRAM: &str =
     "after the interface was down, the driver's native XDP passes packets to the kernel without the program";
 
 /// Warning about zero copy that was asked for.

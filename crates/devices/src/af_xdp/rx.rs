@@ -76,18 +76,18 @@ pub(super) struct Receiver<const COPIES: bool> {
     armed: bool,
     closed: bool,
     /// True if few frames are kept posted, because most packets are flushed; and the number of these frames.
-    scant: bool,
-    few: u32,
+    is_reduced: bool,
+    reduced_target: u32,
     /// True if the device's ring is to be flushed once the RX ring is empty.
-    due: bool,
+    flush_due: bool,
     /// True if the NAPI thread's last run left the device empty, as far as known.
-    emptied: bool,
+    device_empty: bool,
     /// True if the RX ring was flushed since the NAPI thread last ran; such a run does not show that the
     /// device is empty.
-    fresh: bool,
-    recent: bool,
+    flushed_since_napi: bool,
+    previously_flushed: bool,
     /// Number of packets received or lost since the worker last slept.
-    came: u64,
+    arrived: u64,
     /// Age of the device's packets at which the ring is flushed.
     ageing: Ageing,
     driver: Driver,
@@ -152,8 +152,8 @@ impl<const COPIES: bool> Receiver<COPIES> {
     /// pool has too few left for the queue.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) -> bool {
-        let target = if self.scant || self.driver.is_held() {
-            self.few.min(self.wants.target)
+        let target = if self.is_reduced || self.driver.is_held() {
+            self.reduced_target.min(self.wants.target)
         } else {
             self.wants.target
         };
@@ -197,7 +197,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
     fn look(&mut self) {
         self.counters.system_calls.add(1);
         if !self.driver.poll() {
-            self.closed |= self.core.nudge(false) == Err(Errno::NXIO);
+            self.closed |= self.core.wake_kernel(false) == Err(Errno::NXIO);
         }
     }
 }
@@ -212,17 +212,17 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         if woken {
             self.driver.wakes();
             if self.received.ready() {
-                self.driver.insist(false);
+                self.driver.boost(false);
             }
-            self.recent = core::mem::take(&mut self.fresh);
+            self.previously_flushed = core::mem::take(&mut self.flushed_since_napi);
             // If frames were left over, the device had no more packets.
-            self.emptied = (self.emptied || self.fill.waiting() > 0) && !self.recent;
+            self.device_empty = (self.device_empty || self.fill.waiting() > 0) && !self.previously_flushed;
         }
-        if self.due {
-            self.throw_stale_away(pool);
+        if self.flush_due {
+            self.drop_stale(pool);
         }
-        if self.due && (self.posted.count() == 0 || !self.driver.is_held()) && !self.received.ready() {
-            self.throw_all_away(pool);
+        if self.flush_due && (self.posted.count() == 0 || !self.driver.is_held()) && !self.received.ready() {
+            self.flush_ring(pool);
         }
         let limit = batch.room().min(budget.left() as usize);
         if (woken || self.wants.busy_poll || self.driver.is_polled()) && !self.received.ready() {
@@ -248,14 +248,14 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
         self.counters.received.add(packets as u64);
         self.counters.received_bytes.add(bytes);
         self.turns += u32::from(packets > 0);
-        self.came += packets as u64;
+        self.arrived += packets as u64;
         self.ageing.came(packets as u64);
         if self.turns >= SETTLE {
             self.settle();
         }
         // A held thread needs no frames until the worker sleeps; it would fill them with packets to be
         // flushed.
-        let later = self.scant && packets > 0 && self.driver.is_held();
+        let later = self.is_reduced && packets > 0 && self.driver.is_held();
         let enough = later || self.refill(pool);
         if self.closed {
             Turn::Closed
@@ -275,7 +275,8 @@ impl<const COPIES: bool> RxQueue for Receiver<COPIES> {
             self.settle();
         }
         // If the budget was not used up, the device had no more packets.
-        self.emptied = core::mem::take(&mut self.came) < u64::from(BUDGET) && !self.recent;
+        self.device_empty =
+            core::mem::take(&mut self.arrived) < u64::from(BUDGET) && !self.previously_flushed;
         self.look();
         self.armed = true;
         if self.closed || self.received.ready() {

@@ -39,7 +39,7 @@ fn bound(region: &Region, transfer: Transfer) -> Option<Arc<Core>> {
     };
     let mut same = candidates.into_iter().filter(|core| core.region.id() == region.id());
     // A socket whose interface is gone is unbound, and cannot share.
-    same.find(|core| core.nudge(false) != Err(Errno::NXIO))
+    same.find(|core| core.wake_kernel(false) != Err(Errno::NXIO))
 }
 
 fn remember(transfer: Transfer, core: &Arc<Core>) {
@@ -195,9 +195,9 @@ impl Core {
     ///
     /// # Errors
     /// `NXIO` if the interface is gone.
-    pub(super) fn nudge(&self, send: bool) -> Result<(), Errno> {
+    pub(super) fn wake_kernel(&self, send: bool) -> Result<(), Errno> {
         match &self.ingress {
-            Ingress::Kernel { socket, .. } => sys::nudge(socket.as_fd(), send),
+            Ingress::Kernel { socket, .. } => sys::wake_kernel(socket.as_fd(), send),
             Ingress::Closed => Err(Errno::NXIO),
             #[cfg(test)]
             Ingress::Model(_, answer) => *answer.lock().unwrap_or_else(PoisonError::into_inner),

@@ -116,7 +116,7 @@ pub(super) fn cpu_time(thread: i32) -> Option<Nanos> {
 }
 
 /// Makes the kernel look at the socket's rings, by an empty send (`true`) or receive (`false`).
-pub(super) fn nudge(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
+pub(super) fn wake_kernel(socket: BorrowedFd<'_>, send: bool) -> Result<(), Errno> {
     let fd = socket.as_raw_fd();
     let null = core::ptr::null_mut::<libc::c_void>();
     let result = if send {

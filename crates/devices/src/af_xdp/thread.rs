@@ -38,10 +38,10 @@ pub(super) struct Thread {
     receives: bool,
     /// True if the thread then runs before all other ordinary threads, because it did not get the core the
     /// last time.
-    hurries: bool,
+    is_boosted: bool,
     /// True if its time counts towards the worker's share of the core; and true while both pause.
     shares: bool,
-    stands_back: bool,
+    is_paused: bool,
 }
 
 /// Contexts that have a thread because this process made one.
@@ -128,9 +128,9 @@ impl Thread {
             made,
             held: false,
             receives: false,
-            hurries: false,
+            is_boosted: false,
             shares: false,
-            stands_back: false,
+            is_paused: false,
         })
     }
 
@@ -146,15 +146,15 @@ impl Thread {
     pub(super) fn hold(&mut self) -> Result<(), Errno> {
         self.hurry()?;
         self.held = true;
-        self.rein_in()
+        self.throttle()
     }
 
     /// Restores the thread's own settings.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release(&mut self) {
         if core::mem::take(&mut self.held) {
-            self.treat();
+            self.update();
             if !self.shares {
-                self.calm();
+                self.restore();
             }
         }
     }
@@ -163,20 +163,20 @@ impl Thread {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(super) fn rein_in(&mut self) -> Result<(), Errno> {
+    pub(super) fn throttle(&mut self) -> Result<(), Errno> {
         self.receives = false;
         self.apply()
     }
 
     /// Sets if the thread runs before others at the worker's next sleep.
-    pub(super) fn hurry_up(&mut self, hurries: bool) {
-        self.hurries = hurries;
+    pub(super) fn boost_next(&mut self, is_boosted: bool) {
+        self.is_boosted = is_boosted;
     }
 
     /// Lets the thread receive; to be called before the worker sleeps.
-    pub(super) fn give_way(&mut self) {
+    pub(super) fn yield_cpu(&mut self) {
         self.receives = true;
-        self.treat();
+        self.update();
     }
 
     /// Counts the thread's time towards the worker's share of the core. Nothing changes if the thread never
@@ -205,10 +205,10 @@ impl Thread {
     }
 
     /// Pauses the thread together with the worker, or resumes it.
-    pub(super) fn stand_back(&mut self, stands_back: bool) {
+    pub(super) fn pause(&mut self, is_paused: bool) {
         if self.shares {
-            self.stands_back = stands_back;
-            self.treat();
+            self.is_paused = is_paused;
+            self.update();
         }
     }
 
@@ -230,21 +230,21 @@ impl Thread {
         set_current_timer_slack(NonZeroU64::new(TIMER_SLACK))
     }
 
-    fn calm(&self) {
+    fn restore(&self) {
         // If this fails, so did the earlier setting.
         let _ = (sys::set_scheduling(0, self.worker), set_current_timer_slack(None));
     }
 
     /// Returns the scheduling attributes for the current state.
     fn wanted(&self) -> Scheduling {
-        if self.stands_back || (self.held && !self.receives) {
+        if self.is_paused || (self.held && !self.receives) {
             return Scheduling::of_policy(IDLE).with_nice(MARK);
         }
         if self.before.policy != ORDINARY || !(self.held || self.shares) {
             return self.before;
         }
         // With a short slice it runs before threads with longer slices.
-        let nice = match (self.hurries && self.held, self.shares) {
+        let nice = match (self.is_boosted && self.held, self.shares) {
             (true, _) => FIRST,
             (false, true) => self.worker.nice().min(self.before.nice()),
             (false, false) => self.before.nice(),
@@ -263,7 +263,7 @@ impl Thread {
     }
 
     /// Applies the attributes; ignores a thread that is gone.
-    fn treat(&mut self) {
+    fn update(&mut self) {
         let _ = self.apply();
     }
 }
@@ -317,10 +317,10 @@ fn threads(napis: &[Napi]) -> impl Iterator<Item = i32> + '_ {
 impl Drop for Thread {
     fn drop(&mut self) {
         let told = self.held || self.shares;
-        (self.held, self.shares, self.stands_back) = (false, false, false);
-        self.treat();
+        (self.held, self.shares, self.is_paused) = (false, false, false);
+        self.update();
         if told {
-            self.calm();
+            self.restore();
         }
     }
 }
@@ -340,18 +340,18 @@ mod tests {
             made: None,
             held: true,
             receives: true,
-            hurries: false,
+            is_boosted: false,
             shares: false,
-            stands_back: false,
+            is_paused: false,
         };
         assert_eq!((thread.wanted().policy, thread.wanted().nice()), (ORDINARY, 0));
-        thread.hurry_up(true);
+        thread.boost_next(true);
         assert_eq!((thread.wanted().policy, thread.wanted().nice()), (ORDINARY, FIRST));
         thread.receives = false;
         assert_eq!(thread.wanted().policy, IDLE, "the worker is awake");
-        (thread.receives, thread.stands_back) = (true, true);
+        (thread.receives, thread.is_paused) = (true, true);
         assert_eq!(thread.wanted().policy, IDLE, "the share is used up");
-        (thread.held, thread.stands_back) = (false, false);
+        (thread.held, thread.is_paused) = (false, false);
         assert_eq!(thread.wanted(), ordinary, "nobody holds it");
     }
 

@@ -87,12 +87,16 @@ pub(super) const ZERO_COPY_TESTED: &[&str] = &[];
 /// Returns the hooks to try, best first. `Mode::Auto` excludes the native hook of a driver that loses its
 /// program.
 pub(super) fn hooks(mode: Mode, driver: &str) -> &'static [Hook] {
-    if mode == Mode::Auto && FORGETFUL.contains(&driver) { Mode::Generic.hooks() } else { mode.hooks() }
+    if mode == Mode::Auto && DRIVERS_LOSING_PROGRAM.contains(&driver) {
+        Mode::Generic.hooks()
+    } else {
+        mode.hooks()
+    }
 }
 
 /// Drivers whose native hook passes packets to the kernel despite an attached XDP program once the interface
 /// was down, by the names of `ethtool -i` (docs/hardware/drivers.md).
-pub(super) const FORGETFUL: &[&str] = &["vmxnet3"];
+pub(super) const DRIVERS_LOSING_PROGRAM: &[&str] = &["vmxnet3"];
 
 /// Returns the longest frame that one slot holds on receive, in bytes.
 pub(super) fn single_frame(slot_bytes: u32) -> u32 {

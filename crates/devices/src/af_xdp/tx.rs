@@ -124,13 +124,13 @@ impl Transmitter {
     }
 
     /// Makes the kernel send the packets in the ring.
-    fn kick(&mut self) {
+    fn wake_kernel(&mut self) {
         self.behind = true;
         let mut refused = 0;
         let mut waiting = self.transmit.waiting();
         for _ in 0..KICKS {
             self.counters.system_calls.add(1);
-            match self.core.nudge(true) {
+            match self.core.wake_kernel(true) {
                 // The link is down: the packets in the ring wait for it.
                 Ok(()) | Err(Errno::NETDOWN) => self.behind = false,
                 Err(Errno::NXIO) => self.closed = true,
@@ -195,7 +195,7 @@ impl TxQueue for Transmitter {
         if count == 0 {
             // Only completions make room, and they may wait for a link that was down.
             if self.transmit.waiting() > 0 && self.transmit.needs_wakeup() {
-                self.kick();
+                self.wake_kernel();
             }
             return;
         }
@@ -206,7 +206,7 @@ impl TxQueue for Transmitter {
         }
         self.transmit.publish();
         if self.transmit.needs_wakeup() {
-            self.kick();
+            self.wake_kernel();
         }
         self.counters.in_flight.set(u64::from(self.held));
     }
@@ -216,7 +216,7 @@ impl TxQueue for Transmitter {
             return Turn::Closed;
         }
         if self.behind || self.is_forgotten() {
-            self.kick();
+            self.wake_kernel();
         }
         let count = self.collect(RECLAIM, pool);
         self.counters.in_flight.set(u64::from(self.held));

@@ -129,8 +129,8 @@ impl Function for CdcFunction {
         None
     }
 
-    fn put_to_rest(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
-        Box::pin(init::put_to_rest(pipe, found.function))
+    fn stop_device(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
+        Box::pin(init::stop_device(pipe, found.function))
     }
 
     fn most_frames(bytes: usize) -> usize {

@@ -121,7 +121,7 @@ pub(super) async fn bring_up(
 }
 
 /// Stops the data flow.
-pub(super) async fn put_to_rest(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
+pub(super) async fn stop_device(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
     pipe.set_interface(function.data, 0).await
 }
 

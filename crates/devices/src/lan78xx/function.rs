@@ -115,8 +115,8 @@ impl Function for Lan78xxFunction {
         }
     }
 
-    fn put_to_rest(&self, pipe: Pipe, _found: &Found) -> Dialogue<(), ControlError> {
-        Box::pin(init::put_to_rest(pipe))
+    fn stop_device(&self, pipe: Pipe, _found: &Found) -> Dialogue<(), ControlError> {
+        Box::pin(init::stop_device(pipe))
     }
 
     fn most_frames(bytes: usize) -> usize {

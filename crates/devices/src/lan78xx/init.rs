@@ -158,7 +158,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
 }
 
 /// Stops the adapter: it receives and sends no frame.
-pub(super) async fn put_to_rest(pipe: Pipe) -> Result<(), ControlError> {
+pub(super) async fn stop_device(pipe: Pipe) -> Result<(), ControlError> {
     let pipe = &pipe;
     pipe.write(INT_EP_CTL, 0).await?;
     pipe.write(FCT_TX_CTL, 0).await?;

@@ -86,7 +86,7 @@ pub(crate) trait Function: Send + Sized + 'static {
     fn reported(&mut self, report: Self::Report, status: &PortStatus<Self::Status>) -> Option<Link>;
 
     /// Returns the dialogue that stops the device.
-    fn put_to_rest(&self, pipe: Pipe, found: &Self::Found) -> Dialogue<(), ControlError>;
+    fn stop_device(&self, pipe: Pipe, found: &Self::Found) -> Dialogue<(), ControlError>;
 
     /// Returns the maximum number of frames in `bytes` bytes of a bulk-in transfer.
     fn most_frames(bytes: usize) -> usize;

@@ -152,7 +152,7 @@ impl<F: Function> Core<F> {
         self.halted.clear();
         if self.control_since.is_none() {
             self.pipe.clear();
-            let dialogue = self.function.put_to_rest(pipe, found);
+            let dialogue = self.function.stop_device(pipe, found);
             self.task = Some(Box::pin(async move {
                 dialogue.await.map(|()| Outcome::AtRest).map_err(TaskError::Control)
             }));

@@ -36,18 +36,18 @@ const ZERO_PACKET: u32 = u32::MAX;
 
 /// Signals our event when a transfer has completed.
 #[derive(Debug)]
-struct Ringer {
+struct EventWaker {
     event: OwnedFd,
     /// True if a signal is pending; another one would be a needless system call.
-    rung: AtomicBool,
+    is_signalled: AtomicBool,
 }
 
-impl Wake for Ringer {
+impl Wake for EventWaker {
     fn wake(self: Arc<Self>) {
-        // AcqRel pairs with the swap in `Usbfs::quiet`.
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        // AcqRel pairs with the swap in `Usbfs::clear_signal`.
+        if !self.is_signalled.swap(true, Ordering::AcqRel) {
             let written = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-            debug_assert!(written.is_ok(), "an event's counter takes far more than one ring");
+            debug_assert!(written.is_ok(), "an event's counter takes far more than one signal");
         }
     }
 }
@@ -80,7 +80,7 @@ pub struct Usbfs {
     endpoints: Vec<Open>,
     request: Option<(Urb, Request)>,
     done: VecDeque<Completion>,
-    ringer: Arc<Ringer>,
+    event_waker: Arc<EventWaker>,
     waker: Waker,
     speed: Speed,
     gone: bool,
@@ -105,7 +105,7 @@ impl Usbfs {
         let device = info.open().wait().map_err(|error| explain("open", &seen, 0, error))?;
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let event = event.map_err(UsbError::Event)?;
-        let ringer = Arc::new(Ringer { event, rung: AtomicBool::new(false) });
+        let event_waker = Arc::new(EventWaker { event, is_signalled: AtomicBool::new(false) });
         Ok(Self {
             device,
             seen,
@@ -113,8 +113,8 @@ impl Usbfs {
             endpoints: Vec::new(),
             request: None,
             done: VecDeque::new(),
-            waker: Waker::from(Arc::clone(&ringer)),
-            ringer,
+            waker: Waker::from(Arc::clone(&event_waker)),
+            event_waker,
             speed,
             gone: false,
         })
@@ -143,17 +143,17 @@ impl Usbfs {
     }
 
     /// Clears pending signals, so that the next one is noticed.
-    fn quiet(&self) {
-        // AcqRel pairs with the swap in `Ringer::wake`: work before a signal is visible after it.
-        if self.ringer.rung.swap(false, Ordering::AcqRel) {
+    fn clear_signal(&self) {
+        // AcqRel pairs with the swap in `EventWaker::wake`: work before a signal is visible after it.
+        if self.event_waker.is_signalled.swap(false, Ordering::AcqRel) {
             // An empty read is as good.
-            let _ = rustix::io::read(&self.ringer.event, &mut [0; 8]);
+            let _ = rustix::io::read(&self.event_waker.event, &mut [0; 8]);
         }
     }
 
     /// Collects completed transfers.
     fn collect(&mut self) {
-        self.quiet();
+        self.clear_signal();
         let mut context = Context::from_waker(&self.waker);
         if let Some((_, request)) = &mut self.request
             && let Poll::Ready(answer) = request.as_mut().poll(&mut context)
@@ -393,7 +393,7 @@ impl Transport for Usbfs {
 
     fn wait(&mut self, limit: Duration) {
         if self.arm() == Armed::Waiting {
-            let mut look = [PollFd::new(&self.ringer.event, PollFlags::IN)];
+            let mut look = [PollFd::new(&self.event_waker.event, PollFlags::IN)];
             // Woken or not, the caller checks.
             let _ = rustix::event::poll(&mut look, Timespec::try_from(limit).ok().as_ref());
         }
@@ -408,7 +408,7 @@ impl Transport for Usbfs {
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ringer.event.as_fd())
+        Some(self.event_waker.event.as_fd())
     }
 
     fn now(&self) -> Nanos {

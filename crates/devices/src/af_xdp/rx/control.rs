@@ -27,7 +27,7 @@ impl<const COPIES: bool> RxControl for Receiver<COPIES> {
     }
 
     fn pause_thread(&mut self, paused: bool) {
-        self.driver.stand_back(paused);
+        self.driver.pause(paused);
     }
 
     fn thread_time(&mut self) -> Option<Nanos> {
@@ -36,26 +36,26 @@ impl<const COPIES: bool> RxControl for Receiver<COPIES> {
 
     #[cold]
     fn flush(&mut self) -> bool {
-        self.scant |= !self.closed;
+        self.is_reduced |= !self.closed;
         // If the worker polls, flushing needs no pause of the worker.
-        self.due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
+        self.flush_due = !self.closed && (!self.driver.is_held() || self.ageing.is_old());
         !self.closed
     }
 
     fn favour_thread(&mut self) {
-        self.driver.insist(true);
+        self.driver.boost(true);
     }
 
     fn end_flush(&mut self) {
-        (self.scant, self.due, self.ageing) = (false, false, Ageing::default());
+        (self.is_reduced, self.flush_due, self.ageing) = (false, false, Ageing::default());
     }
 
     fn set_posted_limit(&mut self, frames: u32) {
-        self.few = scheduler::frames(frames);
+        self.reduced_target = scheduler::frames(frames);
     }
 
     fn has_backlog(&mut self) -> bool {
-        self.due || (self.driver.is_held() && !self.emptied)
+        self.flush_due || (self.driver.is_held() && !self.device_empty)
     }
 }
 
@@ -80,7 +80,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
             self.counters.drops.count(DropReason::FrameTooLong, dropped - starved);
         }
         self.lost += dropped + full;
-        self.came += dropped + full;
+        self.arrived += dropped + full;
         self.ageing.came(dropped + full);
         dropped + full
     }

@@ -10,8 +10,8 @@ use rustix::thread::{Timespec, nanosleep};
 impl<const COPIES: bool> Receiver<COPIES> {
     /// Flushes the device's ring.
     #[cold]
-    pub(super) fn throw_all_away(&mut self, pool: &mut Pool) {
-        self.due = false;
+    pub(super) fn flush_ring(&mut self, pool: &mut Pool) {
+        self.flush_due = false;
         if self.driver.is_held() {
             self.throw_away_napping(pool);
         } else if self.driver.is_polled() {
@@ -21,9 +21,9 @@ impl<const COPIES: bool> Receiver<COPIES> {
 
     /// Drops received packets beyond the reduced target: they were received when more frames were posted.
     #[cold]
-    pub(super) fn throw_stale_away(&mut self, pool: &mut Pool) {
-        let stale = u64::from(self.received.available().saturating_sub(self.few));
-        self.throw_away(stale, pool);
+    pub(super) fn drop_stale(&mut self, pool: &mut Pool) {
+        let stale = u64::from(self.received.available().saturating_sub(self.reduced_target));
+        self.drop_received(stale, pool);
     }
 
     /// Flushes by the kernel's thread, which has the core while the worker sleeps.
@@ -39,11 +39,11 @@ impl<const COPIES: bool> Receiver<COPIES> {
             // A thread without a CPU time counts as idle.
             let busy = before.zip(self.driver.thread_time()).map(|(before, now)| now.since(before));
             // Frames that are still posted are used up first.
-            let packets = self.throw_away(u64::MAX, pool) + self.settle();
+            let packets = self.drop_received(u64::MAX, pool) + self.settle();
             nap = flushing.next(packets, busy.unwrap_or_default(), long);
         }
         self.ageing.emptied(flushing);
-        (self.came, self.fresh, self.emptied) = (0, true, false);
+        (self.arrived, self.flushed_since_napi, self.device_empty) = (0, true, false);
         self.driver.wakes();
     }
 
@@ -52,14 +52,14 @@ impl<const COPIES: bool> Receiver<COPIES> {
         self.bound(usize::MAX);
         for _ in 0..MOST_LOOKS {
             self.look();
-            if self.throw_away(u64::MAX, pool) + self.settle() < LOOK {
+            if self.drop_received(u64::MAX, pool) + self.settle() < LOOK {
                 break;
             }
         }
     }
 
     /// Drops at most `most` packets of the RX ring, oldest first; returns their number.
-    fn throw_away(&mut self, most: u64, pool: &mut Pool) -> u64 {
+    fn drop_received(&mut self, most: u64, pool: &mut Pool) -> u64 {
         let mut packets = 0;
         while packets < most
             && let Some(packet) = self.next(pool)

@@ -192,8 +192,8 @@ impl Function for MbimFunction {
         self.changed_link(status)
     }
 
-    fn put_to_rest(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
-        Box::pin(init::put_to_rest(pipe, found.function))
+    fn stop_device(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
+        Box::pin(init::stop_device(pipe, found.function))
     }
 
     fn most_frames(bytes: usize) -> usize {

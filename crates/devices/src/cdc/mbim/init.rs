@@ -72,7 +72,7 @@ pub(super) async fn fetch(pipe: Pipe, function: NetworkFunction) -> Result<Vec<u
 }
 
 /// Closes the function, and stops the data flow.
-pub(super) async fn put_to_rest(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
+pub(super) async fn stop_device(pipe: Pipe, function: NetworkFunction) -> Result<(), ControlError> {
     let close = fragments(&Request::Close, u32::MAX, message_bytes(&function));
     for fragment in close {
         send(pipe.clone(), function, fragment).await?;
