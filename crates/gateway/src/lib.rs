@@ -1,10 +1,10 @@
 //! The gateway: configuration, workers, control socket, command line.
 
 pub mod clock;
-pub mod ends;
 mod hash;
 pub mod journal;
 mod secret;
+pub mod shutdown;
 pub mod supervise;
 
 pub mod bfd;

@@ -1,6 +1,6 @@
 //! Client of the control socket: finds a gateway and sends it requests.
 
-use super::last_words;
+use super::end_reason;
 use super::socket::is_alive;
 use super::{Answer, Ask, Fault, PROTOCOL, Request, Response};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -116,7 +116,7 @@ fn only_in(directory: &Path) -> Result<PathBuf, ClientError> {
 fn words_in(directory: &Path) -> Option<String> {
     let entries = std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
     let mut words = entries.filter(|path| path.extension().is_some_and(|it| it == "ended"));
-    words.find_map(|path| last_words::before(&path))
+    words.find_map(|path| end_reason::before(&path))
 }
 
 impl Client {
@@ -127,7 +127,7 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| {
             let is_gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind());
-            if let Some(words) = last_words::before(path).filter(|_| is_gone) {
+            if let Some(words) = end_reason::before(path).filter(|_| is_gone) {
                 return ClientError::Lost(words);
             }
             let reason = [

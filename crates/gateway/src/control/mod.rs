@@ -11,11 +11,11 @@
 //! ```
 //!
 //! [`server`] answers on a thread of its own; workers never wait for it. [`socket`] owns the socket's path; [`client`] finds
-//! gateways and sends requests, [`port_file`] changes a port together with its file in `conf.d`; [`last_words`] is the
+//! gateways and sends requests, [`port_file`] changes a port together with its file in `conf.d`; [`end_reason`] is the
 //! reason that a gateway leaves when it loses a thread.
 
 pub mod client;
-pub mod last_words;
+pub mod end_reason;
 pub mod port_file;
 pub mod server;
 pub mod socket;

@@ -1,8 +1,8 @@
 //! Rows and texts about USB functions.
 
 use crate::config::model::Port;
-use crate::ends::ends;
 use crate::show::adapter::BlockRow;
+use crate::shutdown::shutdown_flag;
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::offload::Takes;
 use polder_devices::Receiving;
@@ -27,7 +27,7 @@ pub(super) fn options(port: &Port, receiving: Receiving) -> Options {
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.0),
         receiving: Receiving { refill_below_percent, ..receiving },
-        cancelled: ends(),
+        cancelled: shutdown_flag(),
         ..usual
     }
 }

@@ -3,9 +3,9 @@
 use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
 use crate::config::model::{Configuration, Port};
-use crate::ends::ends;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
+use crate::shutdown::shutdown_flag;
 use anyhow::{Context as _, Result};
 use polder_buffers::Region;
 use polder_datapath::offload::Takes;
@@ -64,7 +64,7 @@ pub(super) fn open_over(
     // An adapter has few transfers of many packets each, so their refill threshold is a separate option.
     let refill_below_percent = options.receiving.refill_below_percent;
     let receiving = Receiving { refill_below_percent, ..receiving };
-    let options = lan78xx::Options { receiving, cancelled: ends(), ..options };
+    let options = lan78xx::Options { receiving, cancelled: shutdown_flag(), ..options };
     let opened = lan78xx::open(transport, &options)?;
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let takes = Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() };
@@ -128,7 +128,7 @@ pub(super) fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
         AdapterLocation::Usb(port) => Box::new(Usbfs::open(port)?),
         AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. } => {
             let server = server(place).context("a place behind a server has one")?;
-            Box::new(Client::attach_unless(&server, busid, &ends())?)
+            Box::new(Client::attach_unless(&server, busid, &shutdown_flag())?)
         }
     })
 }

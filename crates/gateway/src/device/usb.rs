@@ -7,9 +7,9 @@ use super::modem;
 use crate::config::lan78xx::AdapterLocation;
 use crate::config::model::{Configuration, Port};
 use crate::config::usb::UsbPlace;
-use crate::ends::ends;
 use crate::show::adapter::AdapterRow;
 use crate::show::buffers::TransferRow;
+use crate::shutdown::shutdown_flag;
 use anyhow::{Context as _, Result, bail};
 use polder_buffers::Region;
 use polder_datapath::counters::QueueCounters;
@@ -50,7 +50,7 @@ impl Driver for UsbDevice<'_> {
 
 fn open(place: &UsbPlace, port: &Port, receiving: Receiving) -> Result<OpenPort> {
     let mut transport = reach(&location(place)?)?;
-    let identified = identify(&mut *transport, &ends()).with_context(|| transport.place())?;
+    let identified = identify(&mut *transport, &shutdown_flag()).with_context(|| transport.place())?;
     let name = place.to_string();
     if Chip::of(identified.vendor, identified.product).is_some() {
         let usual = Options::default();

@@ -80,12 +80,13 @@ impl Server {
         let (tell, told) = channel();
         let mut collector = Collector { asked, tell, bell, clock, collect };
         let collector = threads.spawn("metrics-rows", Loss::Repaired, move || collector.run())?;
-        let desk = Desk { ask, told, rung, is_asked: false, asked_at: Nanos(0), latest: None };
+        let collector_client =
+            CollectorClient { ask, told, rung, is_asked: false, asked_at: Nanos(0), latest: None };
         let mut service = Service {
             bound: Arc::clone(&bound),
             stopped,
             clock,
-            desk,
+            collector: collector_client,
             clients: Vec::with_capacity(MOST_CLIENTS),
             refused_at: None,
         };
@@ -135,7 +136,7 @@ impl<C: FnMut() -> Collected> Collector<C> {
 }
 
 /// The server thread's connection to the collector.
-struct Desk {
+struct CollectorClient {
     ask: Sender<()>,
     told: Receiver<Texts>,
     rung: UnixStream,
@@ -144,7 +145,7 @@ struct Desk {
     latest: Option<Texts>,
 }
 
-impl Desk {
+impl CollectorClient {
     /// Reads the collector's answers.
     fn hear(&mut self) {
         let _ = rustix::io::read(&self.rung, &mut [0; 16]);
@@ -174,7 +175,7 @@ struct Service {
     bound: Arc<Bound>,
     stopped: UnixStream,
     clock: Clock,
-    desk: Desk,
+    collector: CollectorClient,
     clients: Vec<Client>,
     /// Time at which the system had no descriptor for a connection.
     refused_at: Option<Nanos>,
@@ -210,12 +211,12 @@ impl Service {
     fn run(&mut self) {
         while let Some((accepts, ready)) = self.wait() {
             let now = self.clock.now();
-            self.desk.hear();
-            let Self { clients, desk, .. } = self;
+            self.collector.hear();
+            let Self { clients, collector, .. } = self;
             let mut ready = ready.into_iter();
             clients.retain_mut(|client| {
                 let ready = ready.next().unwrap_or(false);
-                client.turn(ready, now, desk) == Fate::GoesOn
+                client.turn(ready, now, collector) == Fate::GoesOn
             });
             if accepts {
                 self.accept(now);
@@ -226,7 +227,7 @@ impl Service {
     /// Waits for a connection, a ready client or the collector. `None` at the end.
     fn wait(&self) -> Option<(bool, Vec<bool>)> {
         let mut files =
-            vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.desk.rung, PollFlags::IN)];
+            vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(&self.collector.rung, PollFlags::IN)];
         files.extend(self.clients.iter().map(|client| PollFd::new(&client.socket, client.interest())));
         let accepts = self.refused_at.is_none_or(|at| self.clock.now().since(at) >= BACK_OFF);
         if accepts {
@@ -277,19 +278,19 @@ impl Client {
         }
     }
 
-    fn turn(&mut self, ready: bool, now: Nanos, desk: &mut Desk) -> Fate {
+    fn turn(&mut self, ready: bool, now: Nanos, collector: &mut CollectorClient) -> Fate {
         if now.since(self.opened_at) >= PATIENCE {
             return Fate::Ends;
         }
         let outcome = match &self.step {
             Step::Waits(page, method) if !ready => {
-                self.answer(*page, *method, now, desk);
+                self.answer(*page, *method, now, collector);
                 Ok(Fate::GoesOn)
             }
             // A waiting client only becomes ready when it closes.
             Step::Waits(..) => Ok(Fate::Ends),
             Step::Reads(_) | Step::Writes { .. } | Step::Drains if !ready => Ok(Fate::GoesOn),
-            Step::Reads(_) => self.read(now, desk),
+            Step::Reads(_) => self.read(now, collector),
             Step::Writes { .. } => self.write(),
             Step::Drains => self.drain(),
         };
@@ -300,7 +301,7 @@ impl Client {
         }
     }
 
-    fn read(&mut self, now: Nanos, desk: &mut Desk) -> rustix::io::Result<Fate> {
+    fn read(&mut self, now: Nanos, collector: &mut CollectorClient) -> rustix::io::Result<Fate> {
         let Step::Reads(request) = &mut self.step else { return Ok(Fate::GoesOn) };
         let mut bytes = [0; 2048];
         let room = (http::MAX_REQUEST - request.len()).min(bytes.len());
@@ -313,18 +314,18 @@ impl Client {
             Parsed::Partial => {}
             Parsed::Refused(code) => self.say(http::refusal(code)),
             Parsed::Asks(Page::Index, method) => self.say(http::text(Code::Ok, method, http::INDEX)),
-            Parsed::Asks(page, method) => self.answer(page, method, now, desk),
+            Parsed::Asks(page, method) => self.answer(page, method, now, collector),
         }
         Ok(Fate::GoesOn)
     }
 
     /// Answers from the gateway's state, or waits for the collector.
-    fn answer(&mut self, page: Page, method: Method, now: Nanos, desk: &mut Desk) {
-        if desk.is_silent(now) {
+    fn answer(&mut self, page: Page, method: Method, now: Nanos, collector: &mut CollectorClient) {
+        if collector.is_silent(now) {
             let body = format!("the gateway has not answered for {} s\n", SILENCE.0 / Nanos::SECOND.0);
             return self.say(http::text(Code::Unavailable, method, &body));
         }
-        let Some(texts) = desk.state(now) else {
+        let Some(texts) = collector.state(now) else {
             self.step = Step::Waits(page, method);
             return;
         };

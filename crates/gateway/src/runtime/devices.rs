@@ -1,7 +1,7 @@
 //! Opening of ports' devices, including devices that appear later.
 
 use super::preflight;
-use super::upgrade::{Inheritance, SteppedBack};
+use super::upgrade::{LowPriority, Predecessor};
 use crate::config::model::{Configuration, Port};
 use crate::device::{self, Facts, InterfaceLock, OpenPort, Spares, missing};
 use anyhow::Result;
@@ -29,7 +29,7 @@ pub(super) struct Devices {
     /// Prepared TAP for the next port.
     spares: Spares,
     /// Gateway whose open devices this process takes over.
-    inheritance: Option<Arc<Inheritance>>,
+    inheritance: Option<Arc<Predecessor>>,
 }
 
 /// Result of opening a port.
@@ -56,7 +56,7 @@ impl Devices {
     }
 
     /// Devices of this machine, where devices of the predecessor process are adopted.
-    pub(super) fn inherited(inheritance: &Arc<Inheritance>) -> Self {
+    pub(super) fn inherited(inheritance: &Arc<Predecessor>) -> Self {
         let (parts, spares) = (Arc::clone(inheritance), Spares::default());
         let ready = spares.clone();
         let open: Opener = Box::new(move |port, configuration, region| match parts.parts(&port.name) {
@@ -84,7 +84,7 @@ impl Devices {
     }
 
     /// Lowers this thread's priority while devices are opened and the predecessor still forwards.
-    pub(super) fn step_back(&self) -> Option<SteppedBack> {
+    pub(super) fn step_back(&self) -> Option<LowPriority> {
         self.inheritance.as_ref().and_then(|inheritance| inheritance.step_back())
     }
 

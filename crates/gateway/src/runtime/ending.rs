@@ -10,7 +10,7 @@
 use super::gateway::Gateway;
 use super::manager::{Manager, NotifyState};
 use super::shared::{SharedGateway, WeakGateway};
-use crate::control::last_words::LastWords;
+use crate::control::end_reason::EndReason;
 use crate::control::socket::Place;
 use crate::supervise::LostThread;
 use std::sync::{MutexGuard, OnceLock, TryLockError};
@@ -40,7 +40,7 @@ impl Ending {
     pub(super) fn end(&self, lost: &LostThread) -> ! {
         let socket = self.socket.get();
         if let Some(socket) = socket
-            && let Err(error) = LastWords::of(socket.path()).say(&lost.to_string())
+            && let Err(error) = EndReason::of(socket.path()).say(&lost.to_string())
         {
             tracing::warn!(%error, "cannot write the end reason beside the control socket");
         }

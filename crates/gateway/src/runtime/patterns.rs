@@ -1,8 +1,8 @@
 //! Interfaces that match port patterns: new ports, and skipped interfaces with the reason.
 
 use super::gateway::AddedPort;
+use super::host_traffic::{HostState, is_of_link};
 use super::preflight::{PreflightFinding, Severity};
-use super::silence::{Machine, is_of_link};
 use crate::config::model::Configuration;
 use crate::config::patterns::Pattern;
 use polder_devices::netlink::link::Link;
@@ -28,16 +28,16 @@ pub(super) struct Sorted {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Sorts the interfaces of `machine` that `configuration` has no port for.
-pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
+/// Sorts the interfaces of `host` that `configuration` has no port for.
+pub(super) fn sort(configuration: &Configuration, host: &HostState) -> Sorted {
     let names = configuration.ports.iter().map(|port| port.name.as_str());
     let mut names = names.map(str::to_owned).collect::<BTreeSet<_>>();
     let taken = configuration.ports.iter().map(|port| port.device.name()).collect::<BTreeSet<_>>();
     let mut sorted = Sorted::default();
-    for link in machine.links.iter().filter(|link| !taken.contains(link.name.as_str())) {
+    for link in host.links.iter().filter(|link| !taken.contains(link.name.as_str())) {
         let of_pattern = |pattern| Some((pattern, Pattern::port_of(pattern, &link.name)?));
         let Some((pattern, name)) = configuration.patterns.iter().find_map(of_pattern) else { continue };
-        let why = why_left(link, machine).or_else(|| why_no_name(&name, &names));
+        let why = why_left(link, host).or_else(|| why_no_name(&name, &names));
         if let Some(why) = why {
             sorted.skipped.push(Skipped { pattern: pattern.name.clone(), interface: link.name.clone(), why });
             continue;
@@ -49,19 +49,19 @@ pub(super) fn sort(configuration: &Configuration, machine: &Machine) -> Sorted {
 }
 
 /// Reason why an interface belongs to another user.
-fn why_left(link: &Link, machine: &Machine) -> Option<String> {
+fn why_left(link: &Link, host: &HostState) -> Option<String> {
     // Polder's own TAPs, each behind a port, are no candidates.
     if link.name == "lo" || link.kind == "tun" && link.name.starts_with("polder") {
         return Some(NOBODYS.to_owned());
     }
     if let Some(master) = link.master {
-        return Some(format!("it belongs to {}", machine.name(master)));
+        return Some(format!("it belongs to {}", host.name(master)));
     }
-    let own = machine.addresses.iter().find(|own| own.index == link.index && !is_of_link(own.address));
+    let own = host.addresses.iter().find(|own| own.index == link.index && !is_of_link(own.address));
     if let Some(own) = own {
         return Some(format!("it has the address {}/{}", own.address, own.bits));
     }
-    let is_way_out = machine.default_routes.iter().any(|(index, _)| *index == link.index);
+    let is_way_out = host.default_routes.iter().any(|(index, _)| *index == link.index);
     if is_way_out {
         return Some("a default route uses it".to_owned());
     }
@@ -92,7 +92,7 @@ pub(super) fn findings(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.patterns.is_empty() {
         return Vec::new();
     }
-    let sorted = sort(configuration, &Machine::look_at_interfaces());
+    let sorted = sort(configuration, &HostState::look_at_interfaces());
     let finding = |pattern: &Pattern| {
         let ports = sorted.ports.iter().filter(|port| port.is_of(pattern));
         let ports = ports.map(|port| format!("{} as {}", port.interface(), port.name)).collect::<Vec<_>>();
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn interfaces_of_others_are_left() {
         let configuration = parse(TEXT, Path::new("a.toml")).expect("valid").configuration;
-        let mut machine = Machine::default();
-        machine.links = vec![
+        let mut host = HostState::default();
+        host.links = vec![
             link(1, "veth0"),
             link(2, "veth1"),
             Link { master: Some(9), ..link(3, "veth2") },
@@ -145,9 +145,9 @@ mod tests {
             let address = address.parse().expect("an address");
             Address { index, secondary: false, address, bits }
         };
-        machine.addresses = [(2, "fe80::1", 64), (4, "192.0.2.1", 24)].map(address).into();
-        machine.default_routes = vec![(6, None)];
-        let sorted = sort(&configuration, &machine);
+        host.addresses = [(2, "fe80::1", 64), (4, "192.0.2.1", 24)].map(address).into();
+        host.default_routes = vec![(6, None)];
+        let sorted = sort(&configuration, &host);
         let ports =
             sorted.ports.iter().map(|port| (port.name.as_str(), port.interface())).collect::<Vec<_>>();
         assert_eq!(ports, [("c1", "veth1"), ("dlan", "vlan")]);
@@ -172,11 +172,11 @@ mod tests {
             [tunnel.t]\nkind = \"gretap\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nport = \"radio\"\n\
             [port.\"c*\"]\ninterface = \"veth*\"\nbridge = \"lan\"\n[bridge.lan]\nmembers = [\"t\"]\n";
         let configuration = parse(text, Path::new("a.toml")).expect("valid").configuration;
-        let mut machine = Machine::default();
-        machine.links = vec![link(1, "veth0"), link(2, "veth1"), link(3, "veth2")];
+        let mut host = HostState::default();
+        host.links = vec![link(1, "veth0"), link(2, "veth1"), link(3, "veth2")];
         let address = "192.0.2.1".parse().expect("an address");
-        machine.addresses = vec![Address { index: 3, secondary: false, address, bits: 24 }];
-        let sorted = sort(&configuration, &machine);
+        host.addresses = vec![Address { index: 3, secondary: false, address, bits: 24 }];
+        let sorted = sort(&configuration, &host);
         assert_eq!(sorted.ports.iter().map(AddedPort::interface).collect::<Vec<_>>(), ["veth1"]);
         let [Skipped { interface, why, .. }] = &sorted.skipped[..] else { panic!("{sorted:?}") };
         assert_eq!((interface.as_str(), why.as_str()), ("veth2", "it has the address 192.0.2.1/24"));
@@ -190,9 +190,9 @@ mod tests {
             "version = 1\n{patterns}[port.up]\ninterface = \"up\"\n[bridge.lan]\nmembers = [\"up\"]\n"
         );
         let configuration = parse(&text, Path::new("a.toml")).expect("valid").configuration;
-        let mut machine = Machine::default();
-        machine.links = (0..1000).map(|of| link(of + 1, &format!("v{of}-0"))).collect();
-        let sorted = sort(&configuration, &machine);
+        let mut host = HostState::default();
+        host.links = (0..1000).map(|of| link(of + 1, &format!("v{of}-0"))).collect();
+        let sorted = sort(&configuration, &host);
         assert_eq!((sorted.ports.len(), sorted.skipped.len()), (1000, 0));
         assert!(sorted.ports.iter().all(|port| port.still(&configuration).as_ref() == Some(port)));
     }

@@ -18,6 +18,7 @@ use super::connections::Followed;
 use super::ending::{self, Ending};
 use super::gateway::{Gateway, Opener};
 use super::hooks::{self, Watch, decision};
+use super::host_traffic;
 use super::links::wait_for_links;
 use super::manager::{Manager, NotifyState};
 use super::metrics;
@@ -25,12 +26,11 @@ use super::preflight::tags;
 use super::service::{Service, closing, named, open as open_again};
 use super::shared::{SharedGateway, lock};
 use super::signals::{Signal, Signals, timespec};
-use super::silence;
-use super::upgrade::{Giver, Heritage, Inheritance, TakenOver};
+use super::upgrade::{HandOver, InheritedSockets, Predecessor, TakenOver};
 use crate::clock::Clock;
 use crate::config;
 use crate::config::model::{Configuration, Decide, Port, Role, Sandbox};
-use crate::control::last_words::{self, LastWords};
+use crate::control::end_reason::{self, EndReason};
 use crate::control::server::Server;
 use crate::control::socket::{self, Claimed};
 use crate::device;
@@ -146,7 +146,7 @@ struct Prepared {
     /// Open interfaces that the gateway would close at its end.
     closed: Vec<String>,
     /// Predecessor to take over from.
-    inheritance: Option<Arc<Inheritance>>,
+    inheritance: Option<Arc<Predecessor>>,
     /// Counters of failed redirects, opened early because they need a capability that is dropped.
     failed: Result<FailedRedirects, TraceError>,
     /// The sysctl for conntrack events, if connections may be followed.
@@ -169,9 +169,9 @@ fn prepare(
     device::identify_machine();
     let signals = Signals::new().context("cannot listen for signals")?;
     let inheritance =
-        predecessor.map(|(socket, dry_run)| Inheritance::receive(socket, dry_run)).transpose()?;
+        predecessor.map(|(socket, dry_run)| Predecessor::receive(socket, dry_run)).transpose()?;
     // Dropped before threads start, so that they have normal priority.
-    let _stepped_back = inheritance.as_ref().and_then(Inheritance::step_back);
+    let _stepped_back = inheritance.as_ref().and_then(Predecessor::step_back);
     let (claimed, metrics) = match &inheritance {
         None => {
             let metrics = configuration.metrics.listen.as_ref();
@@ -192,10 +192,10 @@ fn prepare(
     }
     let ports = hooks::ports(&configuration);
     let found = hooks::admit(&configuration, &ports)?;
-    silence::admit(&configuration, yes)?;
+    host_traffic::admit(&configuration, yes)?;
     tags::admit(None, &configuration)?;
     let closed = if confirm.is_some() { closing(configuration.ports.iter()) } else { Vec::new() };
-    let before = last_words::before(&configuration.gateway.control);
+    let before = end_reason::before(&configuration.gateway.control);
     // A gateway that was not confirmed has lost no thread.
     let before = before.filter(|words| !words.contains(NOT_CONFIRMED));
     // Done before confinement, because it reads other processes' state.
@@ -283,7 +283,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let until = |seconds: u32| clock.now() + Nanos::from_seconds(seconds.into());
     let pending = confirm.map(|seconds| Pending { until: until(seconds), back: Back::End, closed });
     let heritage = heritage(&claimed, metrics.as_ref(), &signals).context("cannot prepare a hand-over")?;
-    let giver = Arc::new(Giver::new(Arc::clone(&gateway), heritage));
+    let giver = Arc::new(HandOver::new(Arc::clone(&gateway), heritage));
     let service = Service::new(Arc::clone(&gateway), manager, path, Arc::clone(&giver), pending);
     let service = Arc::new(service);
     let (answering, taking) = (Arc::clone(&service), Arc::clone(&service));
@@ -329,7 +329,7 @@ fn take_rights(
 fn begin(
     configuration: Configuration,
     threads: &Threads,
-    (open, inheritance): (Option<Opener>, Option<&Arc<Inheritance>>),
+    (open, inheritance): (Option<Opener>, Option<&Arc<Predecessor>>),
 ) -> Result<Option<(Gateway, Option<TakenOver>)>> {
     let Some(before) = inheritance else {
         return Ok(Some((Gateway::start(configuration, threads, open)?, None)));
@@ -350,8 +350,12 @@ fn report(taken: &TakenOver) -> Result<()> {
 }
 
 /// Sockets for a successor process.
-fn heritage(claimed: &Claimed, metrics: Option<&Bound>, signals: &Signals) -> std::io::Result<Heritage> {
-    Ok(Heritage {
+fn heritage(
+    claimed: &Claimed,
+    metrics: Option<&Bound>,
+    signals: &Signals,
+) -> std::io::Result<InheritedSockets> {
+    Ok(InheritedSockets {
         listener: claimed.listener.try_clone()?,
         place: claimed.place().clone(),
         metrics: metrics.map(Bound::share).transpose()?,
@@ -369,7 +373,7 @@ fn stop(
     let mut gateway = lock(gateway);
     gateway.stop();
     farewell(&gateway);
-    let words = LastWords::of(control);
+    let words = EndReason::of(control);
     let why = match ended {
         Ok(None) => {
             words.forget();
@@ -419,7 +423,7 @@ fn confine(configuration: &Configuration, path: &Path) {
     }
     let confinement = sandbox::confine_process(configuration, path);
     tracing::info!("confined: {}", confinement.summary());
-    confinement.lacks().iter().for_each(|lack| tracing::warn!("{lack}"));
+    confinement.missing().iter().for_each(|lack| tracing::warn!("{lack}"));
 }
 
 /// The control loop, until a signal, an unconfirmed start (which is returned) or the loss of a thread.

@@ -8,7 +8,7 @@ use super::patterns::Skipped;
 use super::shared::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
-use super::upgrade::Giver;
+use super::upgrade::HandOver;
 use crate::config::patterns::Pattern;
 use crate::control::{
     Answer, Ask, Compared, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile,
@@ -50,7 +50,7 @@ pub(super) struct Service {
     path: PathBuf,
     captures: Captures,
     tracer: Tracer,
-    giver: Arc<Giver>,
+    giver: Arc<HandOver>,
     /// Held while the file is read and applied; locked before the confirmation.
     reload: Mutex<()>,
     /// State of the patterns, used by the control thread alone; locked before all other locks.
@@ -65,7 +65,7 @@ impl Service {
         gateway: SharedGateway,
         manager: Manager,
         path: PathBuf,
-        giver: Arc<Giver>,
+        giver: Arc<HandOver>,
         pending: Option<Pending>,
     ) -> Self {
         let mut confirmation = Confirmation::default();

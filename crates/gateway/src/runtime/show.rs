@@ -73,7 +73,7 @@ fn keep_latest(gateway: &Gateway, drops: &mut Drops, seconds: u64) -> Nanos {
     let ago = Nanos(seconds.saturating_mul(Nanos::SECOND.0));
     let (since, before) = gateway.history.totals(now, ago);
     drops.difference(&before);
-    drops.leave_out_nothing();
+    drops.remove_zeroes();
     now.since(since)
 }
 
@@ -134,7 +134,7 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
         What::Counters => View::Counters(counters(&locked)),
         What::Workers => View::Workers(workers(&locked)),
         What::Steering => View::Steering(views::steering(&locked)),
-        What::Buffers => View::Buffers(super::places::buffers(&locked)),
+        What::Buffers => View::Buffers(super::buffer_rows::buffers(&locked)),
         What::Queues => View::Queues(views::queues(&locked)),
         What::Config => {
             let running = locked.configuration.clone();
@@ -182,7 +182,7 @@ pub(super) fn rows(gateway: &Mutex<Gateway>) -> Rows {
         counters: counters(gateway),
         workers: workers(gateway),
         steering: views::steering(gateway).workers,
-        buffers: super::places::buffers(gateway),
+        buffers: super::buffer_rows::buffers(gateway),
         queues: views::queues(gateway),
     }
 }

@@ -1,6 +1,6 @@
 //! Signals to the process.
 
-use crate::ends::ends;
+use crate::shutdown::shutdown_flag;
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,7 +33,7 @@ impl Signals {
     pub(super) fn new() -> std::io::Result<Self> {
         let (end, end_writer) = UnixStream::pair()?;
         let (reload, reload_writer) = UnixStream::pair()?;
-        let impatient = ends();
+        let impatient = shutdown_flag();
         for signal in [SIGTERM, SIGINT] {
             // The second signal exits at once. Registered in this order, so that the first signal does not.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&impatient))?;

@@ -70,7 +70,7 @@ pub fn enter(role: Role) {
         return;
     }
     let confinement = confine(role, &Own::default(), None);
-    for lack in confinement.lacks() {
+    for lack in confinement.missing() {
         tracing::debug!(?role, "{lack}");
     }
 }
@@ -114,7 +114,7 @@ impl Confinement {
     }
 
     /// Mechanisms not in force, each with the reason, as a sentence.
-    pub fn lacks(&self) -> Vec<String> {
+    pub fn missing(&self) -> Vec<String> {
         let lack = |what: &str, why: &String| format!("{what}: {why}");
         let found = [
             self.seccomp.as_ref().err().map(|why| lack("system calls are not confined (seccomp)", why)),

@@ -97,7 +97,7 @@ impl DropRow {
 
 impl Drops {
     /// Removes reasons and places without packets.
-    pub(crate) fn leave_out_nothing(&mut self) {
+    pub(crate) fn remove_zeroes(&mut self) {
         self.reasons.retain(|row| row.packets > 0);
         self.reasons.iter_mut().for_each(|row| row.ports.retain(|_, packets| *packets > 0));
     }
@@ -114,7 +114,7 @@ impl Drops {
             row.packets = row.ports.values().sum();
             row.workers.clear();
         }
-        self.leave_out_nothing();
+        self.remove_zeroes();
         self.port = Some(port.to_owned());
         self
     }

@@ -12,34 +12,34 @@
 //! log or mark packets do not, nor do hooks of other interfaces. Sources: nft(8), linux/netfilter/nf_tables.h,
 //! linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
 
+mod affected;
+pub mod chain_walk;
 mod each_packet;
 mod expression;
+mod hook_path;
 pub mod legacy;
 mod links;
 pub mod nft;
 mod notices;
-mod passage;
 pub mod policy;
 mod port;
-mod precedence;
+mod priority;
 pub mod ruleset;
 mod sys;
 pub mod tc;
 #[cfg(test)]
 mod tests;
-mod touched;
 mod unannounced;
-pub mod walk;
 
+pub use affected::AffectedObjects;
 pub use links::addresses;
 pub use notices::{Noticed, Subscription};
 pub use port::{Answer, Port, Takes, Tunnel};
-pub use precedence::{Precedence, run_first};
-pub use touched::Touched;
+pub use priority::{ThreadPriority, run_first};
 pub use unannounced::Unannounced;
 
+use hook_path::{HookPath, hook_paths};
 use links::Links;
-use passage::{Passage, passages};
 use polder_devices::af_xdp::Families;
 use polder_devices::netlink::Client;
 use policy::Policy;
@@ -48,7 +48,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use walk::{Chains, Would};
+use chain_walk::{Chains, FoundEffect};
 
 /// A hook that a port's packets bypass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -142,15 +142,15 @@ pub fn inspect(ports: &[Port]) -> Inspection {
     let ipsec = inspection.told("policies of IPsec", read_ipsec());
     let chains = Chains::of(&rulesets);
     for port in ports.iter().filter(|port| port.answer != Answer::Decided) {
-        let passages = passages(port, &links);
+        let hook_paths = hook_paths(port, &links);
         let found = rulesets.iter().flat_map(|ruleset| &ruleset.chains);
-        let found = found.filter_map(|chain| bypassed_chain(port, chain, &chains, &passages));
+        let found = found.filter_map(|chain| bypassed_chain(port, chain, &chains, &hook_paths));
         inspection.bypassed.extend(found);
         let filters = inspection.told("filters of tc", read_tc(port, &links));
         inspection.bypassed.extend(filters);
         let policies = policies.iter().map(|policy| (IP_RULE, policy));
         let policies = policies.chain(ipsec.iter().map(|policy| (IP_XFRM, policy)));
-        let concerned = policies.filter(|(_, policy)| passage::concerns(policy, port, &links));
+        let concerned = policies.filter(|(_, policy)| hook_path::concerns(policy, port, &links));
         inspection.bypassed.extend(concerned.map(|(by, policy)| bypassed(port, by, policy)));
     }
     inspection.bypassed.dedup();
@@ -213,11 +213,11 @@ impl Inspection {
 fn each_packet(ports: &[&Port], chains: &Chains<'_>, links: &Links) -> Vec<EachPacket> {
     let bases = chains.bases().collect::<Vec<_>>();
     let met = |from: &Port, to: &Port| {
-        let mut passages = passage::carried([&from.interface, &to.interface], links).into_iter();
-        passages.find_map(|passage| {
-            let mut met = bases.iter().filter(|(chain, base)| passage.meets(chain.family, base));
+        let mut hook_paths = hook_path::carried([&from.interface, &to.interface], links).into_iter();
+        hook_paths.find_map(|hook_path| {
+            let mut met = bases.iter().filter(|(chain, base)| hook_path.meets(chain.family, base));
             met.find_map(|(chain, base)| {
-                let would = chains.walk_each(chain, &passage::established(&passage.packet, base))?;
+                let would = chains.walk_each(chain, &hook_path::established(&hook_path.packet, base))?;
                 let (family, table) = (chain.family.word(), &chain.table);
                 Some(match would.rule {
                     Some((chain, handle)) => format!(
@@ -237,10 +237,15 @@ fn each_packet(ports: &[&Port], chains: &Chains<'_>, links: &Links) -> Vec<EachP
     found.collect()
 }
 
-fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[Passage]) -> Option<Bypassed> {
+fn bypassed_chain(
+    port: &Port,
+    chain: &Chain,
+    chains: &Chains<'_>,
+    hook_paths: &[HookPath],
+) -> Option<Bypassed> {
     let base = chain.base.as_ref()?;
-    let of_hook = passages.iter().filter(|passage| passage.meets(chain.family, base));
-    let would = of_hook.filter_map(|passage| chains.walk(chain, &passage.packet)).min()?;
+    let of_hook = hook_paths.iter().filter(|hook_path| hook_path.meets(chain.family, base));
+    let would = of_hook.filter_map(|hook_path| chains.walk(chain, &hook_path.packet)).min()?;
     let name =
         format!("chain `{} {} {}` at {}", chain.family.word(), chain.table, chain.name, base.hook.word());
     // `nft -a list` shows handles, `iptables -L --line-numbers` positions.
@@ -249,11 +254,13 @@ fn bypassed_chain(port: &Port, chain: &Chain, chains: &Chains<'_>, passages: &[P
         Tool::Iptables | Tool::Ip6tables => format!("rule {number}"),
     };
     let effect = match &would {
-        Would { effect, rule: None } => format!("{effect} by its policy"),
-        Would { effect, rule: Some((of, rule)) } if *of == chain.name => {
+        FoundEffect { effect, rule: None } => format!("{effect} by its policy"),
+        FoundEffect { effect, rule: Some((of, rule)) } if *of == chain.name => {
             format!("{effect} by its {}", number(rule))
         }
-        Would { effect, rule: Some((of, rule)) } => format!("{effect} by the {} of chain {of}", number(rule)),
+        FoundEffect { effect, rule: Some((of, rule)) } => {
+            format!("{effect} by the {} of chain {of}", number(rule))
+        }
     };
     Some(Bypassed { port: port.name.clone(), by: chain.tool.word().to_owned(), name, effect })
 }

@@ -10,7 +10,7 @@
 //!
 //! The kernel sends a notice before it answers the request that made the change. Lost notices count as notices.
 
-use super::touched::{self, Known, Touch, Touched};
+use super::affected::{self, Affected, AffectedObjects, Known};
 use polder_devices::netlink::{attributes, messages, number};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink, XFRM};
@@ -26,7 +26,7 @@ pub struct Subscription {
     sockets: Vec<(Source, OwnedFd)>,
     datagram: Vec<u8>,
     known: Known,
-    touched: Vec<Touched>,
+    affected: Vec<AffectedObjects>,
     /// True if links, neighbours and addresses are included.
     hears_evidence: bool,
 }
@@ -82,7 +82,7 @@ impl Subscription {
             sockets,
             datagram: vec![0; DATAGRAM],
             known: Known::default(),
-            touched: Vec::new(),
+            affected: Vec::new(),
             hears_evidence: false,
         })
     }
@@ -110,21 +110,21 @@ impl Subscription {
     }
 
     /// Connections affected by the notices of the last [`read`](Self::read), unless all are.
-    pub fn touched(&self) -> &[Touched] {
-        &self.touched
+    pub fn affected(&self) -> &[AffectedObjects] {
+        &self.affected
     }
 
     /// Reads queued notices; `is_port` is true for the interface index of a port.
     pub fn read(&mut self, is_port: impl Fn(u32) -> bool) -> Noticed {
         let mut noticed = Noticed::default();
-        self.touched.clear();
+        self.affected.clear();
         for (source, socket) in &self.sockets {
             for _ in 0..NOTICES {
                 match read_one(
                     (*source, socket),
                     &mut self.datagram,
                     (&is_port, &mut self.known),
-                    &mut self.touched,
+                    &mut self.affected,
                 ) {
                     Some(one) => noticed = noticed | one,
                     None => break,
@@ -140,12 +140,12 @@ fn read_one(
     (source, socket): (Source, &OwnedFd),
     datagram: &mut [u8],
     of: (&impl Fn(u32) -> bool, &mut Known),
-    touched: &mut Vec<Touched>,
+    affected: &mut Vec<AffectedObjects>,
 ) -> Option<Noticed> {
     let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
     match recv(socket, &mut *datagram, flags) {
         Ok((_, length)) => {
-            Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, of, touched)))
+            Some(datagram.get(..length).map_or(LOST, |said| subject(source, said, of, affected)))
         }
         Err(Errno::NOBUFS) => Some(LOST),
         Err(Errno::INTR) => Some(Noticed::default()),
@@ -186,12 +186,12 @@ fn subject(
     source: Source,
     datagram: &[u8],
     (is_port, known): (&impl Fn(u32) -> bool, &mut Known),
-    touched: &mut Vec<Touched>,
+    affected: &mut Vec<AffectedObjects>,
 ) -> Noticed {
     match source {
         Source::Nftables | Source::Ipsec => HOOK,
         Source::Routing => messages(datagram).fold(Noticed::default(), |noticed, message| {
-            noticed | routing((message.kind, message.body), is_port, known, touched)
+            noticed | routing((message.kind, message.body), is_port, known, affected)
         }),
     }
 }
@@ -201,28 +201,28 @@ fn routing(
     (kind, body): (u16, &[u8]),
     is_port: &impl Fn(u32) -> bool,
     known: &mut Known,
-    touched: &mut Vec<Touched>,
+    affected: &mut Vec<AffectedObjects>,
 ) -> Noticed {
     let (noticed, touch) = match kind {
         RTM_NEWROUTE | RTM_DELROUTE => {
-            (Noticed { route: leads_elsewhere(body, is_port), ..Noticed::default() }, touched::route(body))
+            (Noticed { route: leads_elsewhere(body, is_port), ..Noticed::default() }, affected::route(body))
         }
         RTM_NEWNEXTHOP | RTM_DELNEXTHOP => {
-            (Noticed { route: hop_leads_elsewhere(body, is_port), ..Noticed::default() }, Touch::All)
+            (Noticed { route: hop_leads_elsewhere(body, is_port), ..Noticed::default() }, Affected::All)
         }
         RTM_NEWLINK | RTM_DELLINK => (Noticed::default(), known.link(kind, body)),
         RTM_NEWADDR | RTM_DELADDR => (Noticed::default(), known.address(kind, body)),
         RTM_NEWNEIGH | RTM_DELNEIGH => (Noticed::default(), known.neighbour(kind, body)),
-        RTM_NEWNETCONF | RTM_DELNETCONF => (Noticed { any: true, ..Noticed::default() }, Touch::All),
-        _ => (HOOK, Touch::All),
+        RTM_NEWNETCONF | RTM_DELNETCONF => (Noticed { any: true, ..Noticed::default() }, Affected::All),
+        _ => (HOOK, Affected::All),
     };
     match touch {
-        Touch::None => noticed,
-        Touch::Some(one) => {
-            touched.push(one);
+        Affected::None => noticed,
+        Affected::Some(one) => {
+            affected.push(one);
             noticed
         }
-        Touch::All => Noticed { evidence: true, ..noticed },
+        Affected::All => Noticed { evidence: true, ..noticed },
     }
 }
 

@@ -5,7 +5,7 @@ use super::nft::Reader;
 use super::policy;
 use super::ruleset::{Chain, Field, Hook, NAME_BYTES, Ruleset};
 use super::tc;
-use super::walk::{Chains, Packet, Would};
+use super::chain_walk::{Chains, FoundEffect, Packet};
 use proptest::prelude::*;
 
 /// Docker's chains by iptables-nft, and others by nft: type and body of each message, as Linux 6.18 told them.
@@ -56,7 +56,7 @@ fn would(ruleset: &Ruleset, (table, chain): (&str, &str), packet: &Packet) -> Op
     let is_it = |of: &&Chain| of.table == table && of.name == chain;
     let base = ruleset.chains.iter().find(is_it).expect(chain);
     let found = Chains::of([ruleset]).walk(base, packet);
-    found.map(|Would { effect, rule }| match rule {
+    found.map(|FoundEffect { effect, rule }| match rule {
         Some((chain, _)) => format!("{effect} ({chain})"),
         None => effect,
     })

@@ -238,7 +238,7 @@ impl Gateway {
         // Workers get their commands from this configuration.
         self.configuration = next;
         for port in opened {
-            self.take_in(port);
+            self.attach_or_wait(port);
         }
         for state in gone {
             self.set_link(state.configuration.id, false);

@@ -13,14 +13,14 @@ use crate::runtime::devices::{Devices, Opening};
 use crate::runtime::events::EventWatch;
 use crate::runtime::history::DropHistory;
 use crate::runtime::hooks::Watch;
-use crate::runtime::hops::NextHops;
 use crate::runtime::liveness::{Liveness, check_keys};
 use crate::runtime::memory::Memory;
 use crate::runtime::path::Paths;
 use crate::runtime::routing::AttachedPort;
 use crate::runtime::tables::{Lasting, tables};
+use crate::runtime::tunnel_next_hops::NextHops;
 use crate::runtime::tunnels::add_links;
-use crate::runtime::upgrade::Inheritance;
+use crate::runtime::upgrade::Predecessor;
 use crate::supervise::Threads;
 use anyhow::{Context as _, Result};
 use polder_buffers::BufferManager;
@@ -48,7 +48,7 @@ impl Gateway {
         let memory = Memory::new(&configuration, clock, threads)?;
         let devices = open.map_or_else(Devices::of_machine, Devices::opened_by);
         let (gateway, waiting) = Self::prepare(configuration, memory, (clock, threads.clone()), devices, 0)?;
-        Ok(gateway.set_off(waiting))
+        Ok(gateway.begin_work(waiting))
     }
 
     /// Takes over the gateway of another process. Returns the microseconds during which no worker ran, or
@@ -59,7 +59,7 @@ impl Gateway {
     pub(in crate::runtime) fn inherit(
         configuration: Configuration,
         threads: &Threads,
-        inheritance: &Arc<Inheritance>,
+        inheritance: &Arc<Predecessor>,
     ) -> Result<Option<(Self, u64)>> {
         let clock = inheritance.clock();
         let memory = Memory::new(&configuration, clock, threads)?;
@@ -96,11 +96,11 @@ impl Gateway {
         let (memory, devices) = (Memory::of(Arc::clone(memory)), Devices::opened_by(open));
         let clock = (Clock::start(), Threads::default());
         let (gateway, waiting) = Self::prepare(configuration, memory, clock, devices, 0)?;
-        Ok(gateway.set_off(waiting))
+        Ok(gateway.begin_work(waiting))
     }
 
     /// Lets the workers begin.
-    fn set_off(mut self, waiting: Waiting) -> Self {
+    fn begin_work(mut self, waiting: Waiting) -> Self {
         begin(waiting);
         self.watch_tunnels();
         self.tick();
@@ -173,13 +173,13 @@ impl Gateway {
         let new_workers = gateway.prepare_workers(&gateway.configuration)?;
         let waiting = gateway.start_workers(new_workers);
         for port in opened {
-            gateway.take_in(port);
+            gateway.attach_or_wait(port);
         }
         gateway.renew_fast_paths().map(|()| (gateway, waiting))
     }
 
     /// Attaches an open port, or begins to wait for its device.
-    pub(super) fn take_in(&mut self, opening: Opening) {
+    pub(super) fn attach_or_wait(&mut self, opening: Opening) {
         let (id, trouble) = match opening {
             Opening::Open(opened) => return self.attach(opened),
             Opening::Waiting { id, trouble } => (id, trouble),

@@ -179,7 +179,7 @@ impl Gateway {
             }
             let Some(opened) = self.open_again(index) else { continue };
             match opened {
-                Ok(opened) => self.welcome_back(opened),
+                Ok(opened) => self.reattach(opened),
                 Err(error) => {
                     let state = &mut self.ports[index];
                     state.wait(&error, now + retry_after(&state.configuration));
@@ -188,7 +188,7 @@ impl Gateway {
         }
     }
 
-    fn welcome_back(&mut self, opened: OpenPort) {
+    fn reattach(&mut self, opened: OpenPort) {
         let id = opened.id;
         self.attach(opened);
         // Address and MTU of the interface may have changed.

@@ -9,7 +9,7 @@
 use super::watch::Shared;
 use super::yields::Words;
 use crate::clock::monotonic;
-use crate::kernel::hooks::{Noticed, Precedence, Subscription, Touched, Unannounced, run_first};
+use crate::kernel::hooks::{AffectedObjects, Noticed, Subscription, ThreadPriority, Unannounced, run_first};
 use crate::supervise::{Loss, Thread, Threads};
 use polder_devices::checks::Check;
 use polder_devices::skb::connections::{ConnectionTable, HEARTBEAT};
@@ -53,13 +53,13 @@ const MOST_CPUS: usize = 16;
 /// Listens until the watch ends, and sends heartbeats that confirm that all notices were read.
 fn listen(shared: &Shared, mut subscription: Subscription) {
     match run_first() {
-        Precedence::RealTime => {
+        ThreadPriority::RealTime => {
             tracing::debug!("thread kernel-notices has priority over all ordinary threads (SCHED_FIFO)")
         }
-        Precedence::Nice => {
+        ThreadPriority::Nice => {
             tracing::info!("thread kernel-notices runs at nice -20: the system does not permit SCHED_FIFO")
         }
-        Precedence::Ordinary => tracing::warn!(
+        ThreadPriority::Ordinary => tracing::warn!(
             "thread kernel-notices has no priority, so a busy core delays it: grant CAP_SYS_NICE"
         ),
     }
@@ -107,7 +107,7 @@ fn hear((shared, number): (&Shared, usize), subscription: &mut Subscription, kno
         shared.yields.notice(noticed, known);
     }
     if let Some(connections) = known.connections.as_ref().filter(|_| !noticed.changes_evidence()) {
-        subscription.touched().iter().for_each(|touched| touch(connections, *touched));
+        subscription.affected().iter().for_each(|affected| apply_affected(connections, *affected));
     }
     if noticed.any {
         shared.wake();
@@ -116,12 +116,12 @@ fn hear((shared, number): (&Shared, usize), subscription: &mut Subscription, kno
 }
 
 /// Closes the connections that a change affects.
-fn touch(connections: &ConnectionTable, touched: Touched) {
-    match touched {
-        Touched::Network(..) if !Check::ConnectionRoute.is_made() => {}
-        Touched::Neighbour(_) if !Check::ConnectionNeighbour.is_made() => {}
-        Touched::Network(address, bits) => connections.route_changed((address, bits)),
-        Touched::Neighbour(address) => connections.neighbour_changed(address),
+fn apply_affected(connections: &ConnectionTable, affected: AffectedObjects) {
+    match affected {
+        AffectedObjects::Network(..) if !Check::ConnectionRoute.is_made() => {}
+        AffectedObjects::Neighbour(_) if !Check::ConnectionNeighbour.is_made() => {}
+        AffectedObjects::Network(address, bits) => connections.route_changed((address, bits)),
+        AffectedObjects::Neighbour(address) => connections.neighbour_changed(address),
     }
 }
 

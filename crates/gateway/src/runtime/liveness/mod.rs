@@ -140,7 +140,7 @@ impl Liveness {
 
     /// Acknowledges the changes so far.
     pub fn heard(&self) {
-        silence(&self.shared.news);
+        host_traffic(&self.shared.news);
     }
 
     /// Status of a session.
@@ -190,7 +190,7 @@ fn ring(event: &OwnedFd) {
     let _: Result<usize, _> = write(event, &1_u64.to_ne_bytes());
 }
 
-fn silence(event: &OwnedFd) {
+fn host_traffic(event: &OwnedFd) {
     let mut count = [0; 8];
     // An empty read means that no event was pending.
     let _: Result<usize, _> = read(event, &mut count);
@@ -215,7 +215,7 @@ fn run(shared: &Shared, clock: Clock) {
         let mut files = receivers.chain([PollFd::new(&shared.wakeup, PollFlags::IN)]).collect::<Vec<_>>();
         // EINTR ends the wait early.
         let _: Result<usize, _> = poll(&mut files, Some(&timespec(pause)));
-        silence(&shared.wakeup);
+        host_traffic(&shared.wakeup);
     }
 }
 

@@ -1,18 +1,18 @@
 //! Checks of this host before a start, without side effects.
 
-mod beside;
+mod host_state;
 mod kernel_tunnels;
-mod machine;
+mod lost_receivers;
 mod mtu;
 mod router;
 pub(super) mod tags;
 
 use super::hooks::{self, decision};
+use super::host_traffic;
 use super::liveness::look_at_keys;
 use super::neighbour;
 use super::path::first_hop;
 use super::patterns;
-use super::silence;
 use crate::config::model::{Configuration, Port, Sandbox, Tunnel};
 use crate::device;
 pub use crate::device::Severity;
@@ -87,10 +87,10 @@ pub fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     seen.extend(kernel_tunnels::inspect(configuration));
     seen.extend(tags::findings(configuration));
     seen.extend(mtu::findings(configuration));
-    seen.extend(silence::findings(configuration));
+    seen.extend(host_traffic::findings(configuration));
     seen.extend(hooks::findings(configuration));
     seen.extend(router::inspect(configuration));
-    seen.extend(beside::inspect(configuration));
+    seen.extend(lost_receivers::inspect(configuration));
     seen.extend(share(configuration));
     seen.extend(confinement(configuration));
     let granted = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN);
@@ -252,7 +252,7 @@ fn confinement(configuration: &Configuration) -> Vec<PreflightFinding> {
     }
     let found = sandbox::probe();
     let first = seen(Severity::Fine, format!("a worker is confined: {}", found.summary()));
-    let lacks = found.lacks().into_iter().map(|lack| seen(Severity::Warning, lack));
+    let lacks = found.missing().into_iter().map(|lack| seen(Severity::Warning, lack));
     std::iter::once(first).chain(lacks).collect()
 }
 

@@ -1,10 +1,10 @@
 //! Checks of the router's requirements.
 
-use super::machine::{Interface, Machine, interfaces};
+use super::host::{HostState, Interface, interfaces};
 use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, Decide, OnExit, Port, Role};
 use crate::config::router::{InterfaceAddress, RoutesFrom};
-use crate::runtime::silence::some;
+use crate::runtime::host_traffic::some;
 use std::net::IpAddr;
 
 /// Minimum MTU of a link that carries IPv6 (RFC 8200, 5).
@@ -15,25 +15,25 @@ const USUAL_MTU: u32 = 1500;
 /// Checks the requirements of the router, if there is one.
 pub(super) fn inspect(configuration: &Configuration) -> Vec<PreflightFinding> {
     if configuration.has_router_ports() {
-        judge(configuration, &Machine::look(configuration))
+        judge(configuration, &HostState::look(configuration))
     } else {
         Vec::new()
     }
 }
 
-fn judge(configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
+fn judge(configuration: &Configuration, host: &HostState) -> Vec<PreflightFinding> {
     let mut findings = Findings(Vec::new());
     for port in configuration.ports.iter().filter(|port| port.role == Role::Router) {
-        narrow(port, machine, &mut findings);
+        narrow(port, host, &mut findings);
     }
     for (port, name) in interfaces(configuration) {
-        let Some(interface) = machine.interfaces.get(name) else { continue };
+        let Some(interface) = host.interfaces.get(name) else { continue };
         attached((port, name), interface, configuration, &mut findings);
     }
-    forwarding(configuration, machine, &mut findings);
-    left(machine, &mut findings);
-    tables(configuration, machine, &mut findings);
-    next_hops(configuration, machine, &mut findings);
+    forwarding(configuration, host, &mut findings);
+    left(host, &mut findings);
+    tables(configuration, host, &mut findings);
+    next_hops(configuration, host, &mut findings);
     findings.0
 }
 
@@ -50,11 +50,11 @@ impl Findings {
 }
 
 /// Reports an MTU that is too small for IPv6.
-fn narrow(port: &Port, machine: &Machine, findings: &mut Findings) {
+fn narrow(port: &Port, host: &HostState, findings: &mut Findings) {
     let of = format!("port.{}", port.name);
     let (mtu, has_v6, remedy) = match port.device.interface() {
         Some(name) => {
-            let Some(interface) = machine.interfaces.get(name) else { return };
+            let Some(interface) = host.interfaces.get(name) else { return };
             let mtu = interface.mtu.min(port.mtu.map_or(u32::MAX, u32::from));
             let has_v6 = interface.addresses.iter().any(|(address, _)| address.is_ipv6());
             let remedy = match port.mtu {
@@ -124,23 +124,23 @@ fn attached(
 
 /// Checks that the kernel forwards: it handles the packets that Polder leaves to it, and all packets once
 /// Polder has ended; for IPv6 it also announces to hosts that it is a router.
-fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
+fn forwarding(configuration: &Configuration, host: &HostState, findings: &mut Findings) {
     for family in Family::ALL {
         let routes =
             |interface: &Interface| interface.addresses.iter().any(|(address, _)| family.is_routed(*address));
         let ports = interfaces(configuration);
-        let ports = ports.filter_map(|(port, name)| Some((port, name, machine.interfaces.get(name)?)));
+        let ports = ports.filter_map(|(port, name)| Some((port, name, host.interfaces.get(name)?)));
         let ports = ports.filter(|(_, _, interface)| routes(interface)).collect::<Vec<_>>();
         if ports.is_empty() {
             continue;
         }
-        match machine.forwards[family as usize] {
+        match host.forwards[family as usize] {
             Some(true) => {
                 findings.note("router", Severity::Fine, "forwarding", family.goes_on(configuration))
             }
             Some(false) => {
                 let also =
-                    ports.iter().filter(|(_, _, interface)| family.stops_advertisements(interface, machine));
+                    ports.iter().filter(|(_, _, interface)| family.stops_advertisements(interface, host));
                 let also = also.map(|(_, name, _)| setting("ipv6", name, "accept_ra", 2)).collect();
                 let off = family.off("router", family.key().to_owned(), also);
                 findings.0.push(stopping(configuration, off));
@@ -150,7 +150,7 @@ fn forwarding(configuration: &Configuration, machine: &Machine, findings: &mut F
         }
         for (port, name, interface) in ports {
             if interface.forwards[family as usize] == Some(false) {
-                let also = family.stops_advertisements(interface, machine);
+                let also = family.stops_advertisements(interface, host);
                 let also = also.then(|| setting("ipv6", name, "accept_ra", 2)).into_iter().collect();
                 let key = key(family.word(), name, "forwarding");
                 findings.0.push(family.off(&format!("port.{port}"), key, also));
@@ -167,8 +167,8 @@ fn stopping(configuration: &Configuration, finding: PreflightFinding) -> Preflig
 }
 
 /// Reports routes to interfaces that are no port.
-fn left(machine: &Machine, findings: &mut Findings) {
-    for (name, prefixes) in &machine.left {
+fn left(host: &HostState, findings: &mut Findings) {
+    for (name, prefixes) in &host.left {
         for family in Family::ALL {
             let of_family = prefixes.iter().filter(|prefix| prefix.is_v6() == (family == Family::V6));
             let told =
@@ -176,7 +176,7 @@ fn left(machine: &Machine, findings: &mut Findings) {
             if told.is_empty() {
                 continue;
             }
-            let is_off = machine.forwards[family as usize] == Some(false);
+            let is_off = host.forwards[family as usize] == Some(false);
             let (severity, effect, remedy) = match is_off {
                 true => (
                     Severity::Warning,
@@ -245,8 +245,8 @@ impl Family {
     }
 
     /// True if forwarding makes the kernel ignore the router advertisements that the host's routes come from.
-    fn stops_advertisements(self, interface: &Interface, machine: &Machine) -> bool {
-        self == Self::V6 && machine.hears_routers && interface.accepts_advertisements == 1
+    fn stops_advertisements(self, interface: &Interface, host: &HostState) -> bool {
+        self == Self::V6 && host.hears_routers && interface.accepts_advertisements == 1
     }
 
     /// Text of the finding that the kernel forwards.
@@ -297,11 +297,11 @@ fn setting(family: &str, interface: &str, name: &str, value: u8) -> String {
 }
 
 /// Reports configured tables without routes.
-fn tables(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
+fn tables(configuration: &Configuration, host: &HostState, findings: &mut Findings) {
     if configuration.router.routes != RoutesFrom::Kernel {
         return;
     }
-    let Some(routes) = &machine.routes else {
+    let Some(routes) = &host.routes else {
         let text = "the kernel did not report its routes in time: run `polder check` again".to_owned();
         return findings.warn("router", "routes", text);
     };
@@ -317,9 +317,9 @@ fn tables(configuration: &Configuration, machine: &Machine, findings: &mut Findi
 }
 
 /// Reports gateways that are on no port's link.
-fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Findings) {
+fn next_hops(configuration: &Configuration, host: &HostState, findings: &mut Findings) {
     // Without the kernel's answer the interfaces' networks are unknown.
-    if machine.interfaces.is_empty() && interfaces(configuration).next().is_some() {
+    if host.interfaces.is_empty() && interfaces(configuration).next().is_some() {
         return;
     }
     for route in &configuration.router.route {
@@ -340,7 +340,7 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
         };
         for &via in &route.via {
             let is_of_link = matches!(via, IpAddr::V6(address) if address.is_unicast_link_local());
-            let is_near = |port: &Port| networks(port, machine).any(|network| contains(network, via));
+            let is_near = |port: &Port| networks(port, host).any(|network| contains(network, via));
             if is_of_link || ports().any(is_near) || is_by_tunnel(via) {
                 continue;
             }
@@ -358,8 +358,8 @@ fn next_hops(configuration: &Configuration, machine: &Machine, findings: &mut Fi
 }
 
 /// Networks of a port.
-fn networks<'a>(port: &'a Port, machine: &'a Machine) -> impl Iterator<Item = (IpAddr, u8)> + 'a {
-    let kernels = port.device.interface().and_then(|name| machine.interfaces.get(name));
+fn networks<'a>(port: &'a Port, host: &'a HostState) -> impl Iterator<Item = (IpAddr, u8)> + 'a {
+    let kernels = port.device.interface().and_then(|name| host.interfaces.get(name));
     let kernels = kernels.into_iter().flat_map(|interface| interface.addresses.iter().copied());
     port.addresses.iter().map(|own| (own.address, own.bits)).chain(kernels)
 }

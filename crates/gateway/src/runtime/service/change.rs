@@ -11,9 +11,9 @@ use crate::runtime::confirmation::{Back, Confirmation, Pending};
 use crate::runtime::filters::{keep_on_exit, told_of};
 use crate::runtime::gateway::{AddedPort, AddedPorts, Gateway, Plan};
 use crate::runtime::hooks::{self, decision};
+use crate::runtime::host_traffic;
 use crate::runtime::preflight::tags;
 use crate::runtime::shared::lock;
-use crate::runtime::silence;
 use anyhow::{Result, ensure};
 use polder_datapath::units::Nanos;
 use std::sync::PoisonError;
@@ -107,7 +107,8 @@ impl Service {
         let ports = gateway.hook_ports(&loaded.configuration);
         let hooks =
             hooks::admit_new(&gateway.configuration, &loaded.configuration, &ports).map_err(failed)?;
-        silence::admit_new(&gateway.configuration, &loaded.configuration, request.yes).map_err(failed)?;
+        host_traffic::admit_new(&gateway.configuration, &loaded.configuration, request.yes)
+            .map_err(failed)?;
         tags::admit(Some(&gateway.configuration), &loaded.configuration).map_err(failed)?;
         let moved = match request.dry_run {
             true => Vec::new(),

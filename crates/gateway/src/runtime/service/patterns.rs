@@ -8,9 +8,9 @@ use crate::events::EventKind;
 use crate::kernel::notices::Notices;
 use crate::runtime::gateway::AddedPort;
 use crate::runtime::hooks::decision;
+use crate::runtime::host_traffic::HostState;
 use crate::runtime::patterns::{Skipped, sort};
 use crate::runtime::shared::lock;
-use crate::runtime::silence::Machine;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -49,10 +49,10 @@ impl Service {
             return;
         }
         seen.retry_at = None;
-        let machine = Machine::look_at_interfaces();
-        let is_there = |port: &AddedPort| machine.links.iter().any(|link| link.name == port.interface());
+        let host = HostState::look_at_interfaces();
+        let is_there = |port: &AddedPort| host.links.iter().any(|link| link.name == port.interface());
         let gone = added.into_iter().filter(|port| !is_there(port)).map(|port| port.name).collect::<Vec<_>>();
-        let sorted = sort(&lock(&self.gateway).configuration, &machine);
+        let sorted = sort(&lock(&self.gateway).configuration, &host);
         let mut skipped = sorted.skipped;
         skipped.retain(Skipped::is_news);
         let failed = self.exchange(&gone, &sorted.ports);

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Sockets that a successor process receives.
-pub(in crate::runtime) struct Heritage {
+pub(in crate::runtime) struct InheritedSockets {
     /// Listening control socket.
     pub(in crate::runtime) listener: UnixListener,
     /// Path of the control socket.
@@ -33,17 +33,17 @@ pub(in crate::runtime) struct Heritage {
 }
 
 /// Hands the gateway over on request.
-pub(in crate::runtime) struct Giver {
+pub(in crate::runtime) struct HandOver {
     gateway: SharedGateway,
-    heritage: Heritage,
+    heritage: InheritedSockets,
     is_busy: AtomicBool,
     /// Process id of the successor.
     successor: OnceLock<u32>,
 }
 
-impl Giver {
+impl HandOver {
     /// Creates the giver of a gateway with these sockets.
-    pub(in crate::runtime) fn new(gateway: SharedGateway, heritage: Heritage) -> Self {
+    pub(in crate::runtime) fn new(gateway: SharedGateway, heritage: InheritedSockets) -> Self {
         Self { gateway, heritage, is_busy: AtomicBool::new(false), successor: OnceLock::new() }
     }
 
@@ -164,7 +164,7 @@ impl Giver {
     fn offer(&self, channel: &Channel) -> Result<()> {
         let gateway = lock(&self.gateway);
         let ports = gateway.parts();
-        let Heritage { listener, place, metrics, .. } = &self.heritage;
+        let InheritedSockets { listener, place, metrics, .. } = &self.heritage;
         let mut descriptors = vec![listener.as_fd()];
         descriptors.extend(metrics.iter().map(|metrics| metrics.as_fd()));
         let offer = Offer {

@@ -19,10 +19,10 @@ mod state;
 mod take;
 mod wire;
 
-pub(super) use give::{Giver, Heritage};
+pub(super) use give::{HandOver, InheritedSockets};
 pub(super) use state::{BridgeTotals, PortTotals, State, TunnelTotals, WorkerTotals, add, totals};
 pub(crate) use take::TakenOver;
-pub(super) use take::{Inheritance, SteppedBack};
+pub(super) use take::{LowPriority, Predecessor};
 pub(super) use wire::MOST_DESCRIPTORS;
 
 use super::gateway::AddedPorts;

@@ -26,7 +26,7 @@ use std::time::Duration;
 const LAST: i32 = 19;
 
 /// A gateway that this process takes over.
-pub(in crate::runtime) struct Inheritance {
+pub(in crate::runtime) struct Predecessor {
     channel: Channel,
     offer: Offer,
     /// Listening control socket, until it is served.
@@ -63,7 +63,7 @@ pub(crate) struct TakenOver {
     pub(crate) anew: BTreeMap<String, String>,
 }
 
-impl Inheritance {
+impl Predecessor {
     /// Asks the gateway behind `socket` for a hand-over.
     ///
     /// # Errors
@@ -110,10 +110,10 @@ impl Inheritance {
 
     /// Lowers the calling thread's priority until the result is dropped, above all for the workers of the
     /// running predecessor.
-    pub(in crate::runtime) fn step_back(&self) -> Option<SteppedBack> {
+    pub(in crate::runtime) fn step_back(&self) -> Option<LowPriority> {
         let nice = self.nice?;
         setpriority_process(None, LAST).ok()?;
-        Some(SteppedBack { nice })
+        Some(LowPriority { nice })
     }
 
     /// The configuration with the predecessor's numbers of ports and tunnels.
@@ -255,11 +255,11 @@ impl Inheritance {
 }
 
 /// A thread at the lowest priority; its nice value is restored on drop.
-pub(in crate::runtime) struct SteppedBack {
+pub(in crate::runtime) struct LowPriority {
     nice: i32,
 }
 
-impl Drop for SteppedBack {
+impl Drop for LowPriority {
     fn drop(&mut self) {
         if let Err(error) = setpriority_process(None, self.nice) {
             tracing::warn!(%error, "the thread keeps the lowest priority");

@@ -19,7 +19,7 @@ pub struct HandOver {
 impl Worker {
     /// Number of the worker.
     pub fn number(&self) -> usize {
-        self.place.0
+        self.number_and_count.0
     }
 
     /// Takes packets in rings through the stages, and sends packets from port queues. Returns true if there
@@ -44,7 +44,7 @@ impl Worker {
     /// queue go with it if `stays`, because the same worker gets the queue back.
     pub fn hand_back(mut self, stays: bool) -> HandOver {
         while let Ok(command) = self.commands.try_recv() {
-            self.obey(command);
+            self.apply_command(command);
         }
         let now = self.clock.now();
         self.senders.now = now;

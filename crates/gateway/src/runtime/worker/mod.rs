@@ -56,7 +56,7 @@ pub struct Worker {
     batch: Batch,
     sharing: Option<Box<Sharing>>,
     /// Number of the worker, and the number of workers.
-    place: (usize, usize),
+    number_and_count: (usize, usize),
     /// Gauges of the frames in devices, and of the frames in queues and in reassembly.
     gauges: Option<[Gauge; 2]>,
     schedule: Schedule,
@@ -64,11 +64,11 @@ pub struct Worker {
     holds_completed: bool,
     stop: bool,
     /// True if another worker takes over the queues.
-    leaves: bool,
+    is_handed_over: bool,
     /// True if the worker's cached frames were returned, and none were taken since.
-    gave_back: bool,
+    returned_cache: bool,
     /// Failed allocations before the last sleep.
-    lacked: u64,
+    failed_allocations: u64,
 }
 
 struct Queue {
@@ -105,7 +105,7 @@ impl Worker {
         epoll::add(&epoll, wakeup.event(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let counters = Arc::clone(engine.counters());
         let me = mesh.outgoing.iter().position(Option::is_none).unwrap_or(0);
-        let place = (me, mesh.outgoing.len().max(1));
+        let number_and_count = (me, mesh.outgoing.len().max(1));
         Ok(Self {
             pool,
             engine,
@@ -120,14 +120,14 @@ impl Worker {
             counters,
             batch: Batch::new(),
             sharing: None,
-            place,
+            number_and_count,
             gauges: None,
             schedule: Schedule::default(),
             stop: false,
-            leaves: false,
+            is_handed_over: false,
             holds_completed: false,
-            gave_back: false,
-            lacked: 0,
+            returned_cache: false,
+            failed_allocations: 0,
         })
     }
 
@@ -152,7 +152,7 @@ impl Worker {
         self.claim_share();
         loop {
             while let Ok(command) = self.commands.try_recv() {
-                self.obey(command);
+                self.apply_command(command);
             }
             if self.stop {
                 break;
@@ -170,7 +170,7 @@ impl Worker {
                 self.rest(now);
             }
         }
-        if !self.leaves {
+        if !self.is_handed_over {
             self.drain();
         }
     }
@@ -191,7 +191,7 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply_command(&mut self, command: Command) {
         match command {
             Command::Attach(attachment) => self.attach(attachment),
             Command::Order(port, order) => {
@@ -205,7 +205,7 @@ impl Worker {
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),
             Command::Stop => self.stop = true,
-            Command::Leave => (self.stop, self.leaves) = (true, true),
+            Command::Leave => (self.stop, self.is_handed_over) = (true, true),
         }
     }
 
@@ -217,7 +217,8 @@ impl Worker {
             }
             // Queue *q* is polled by worker *q* mod the number of workers.
             let before = self.receivers.iter().filter(|queue| queue.port == port).count();
-            let number = u16::try_from(self.place.0 + before * self.place.1).unwrap_or(u16::MAX);
+            let number =
+                u16::try_from(self.number_and_count.0 + before * self.number_and_count.1).unwrap_or(u16::MAX);
             self.schedule.line.add(weight, class == Class::Control);
             let mut queue = Queue { port, class, number, rx, closed: false };
             queue.control(|control| control.hold_completed(self.holds_completed));
@@ -242,7 +243,7 @@ impl Worker {
     }
 
     /// Stops polling a closed queue and listening to its event, which may stay readable.
-    fn deafen(&mut self, index: usize) {
+    fn unregister(&mut self, index: usize) {
         self.schedule.line.close(index);
         let queue = &mut self.receivers[index];
         queue.closed = true;

@@ -36,7 +36,7 @@ impl Worker {
         // A command sent before the flag was set caused no wake-up.
         if let Ok(command) = self.commands.try_recv() {
             self.wakeup.awake();
-            self.obey(command);
+            self.apply_command(command);
             return;
         }
         self.note_unsent();
@@ -67,7 +67,7 @@ impl Worker {
         let is_woken = woken.is_ok_and(|count| count > 0);
         self.counters.wakeups.add(u64::from(is_woken));
         if is_woken {
-            self.gave_back = false;
+            self.returned_cache = false;
             self.schedule.pace.record_wakeup();
         } else if patience.is_some() && patience == limit {
             for queue in &mut self.receivers {
@@ -77,7 +77,7 @@ impl Worker {
         if !is_woken && limit == Some(LONGEST_SLEEP) {
             // After a long sleep without events, the cached frames go back to the pool for other workers.
             self.pool.give_back();
-            self.gave_back = true;
+            self.returned_cache = true;
         }
     }
 
@@ -92,8 +92,9 @@ impl Worker {
             if queue.rx.event().is_some() { queue.rx.longest_sleep() } else { Some(LONGEST_SLEEP) }
         });
         // Frames may be free again after a failed allocation; their return sends no event.
-        let lacks_frames = core::mem::replace(&mut self.lacked, self.pool.exhausted()) != self.lacked;
-        let keeps = lacks_frames || !self.gave_back;
+        let lacks_frames = core::mem::replace(&mut self.failed_allocations, self.pool.exhausted())
+            != self.failed_allocations;
+        let keeps = lacks_frames || !self.returned_cache;
         let in_flight = (self.senders.in_flight() > 0).then_some(SHORT_SLEEP);
         let others = [patience, in_flight, keeps.then_some(LONGEST_SLEEP)];
         deadlines.chain(own.flatten()).chain(others.into_iter().flatten()).min()

@@ -195,7 +195,7 @@ impl Worker {
             }
         }
         if turn == Turn::Closed {
-            self.deafen(index);
+            self.unregister(index);
             self.report(Report::Closed(port));
         }
         (u32::try_from(received).unwrap_or(BATCH_BUDGET), packets - budget.left(), turn)

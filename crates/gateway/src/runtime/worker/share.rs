@@ -114,7 +114,7 @@ impl Worker {
         share.others_then = time;
         let used = share.others + self.clock.cpu();
         let Some(pause) = share.token_bucket.pause(now, used) else { return false };
-        self.stand_back(now, pause.min(LONGEST));
+        self.pause_for_share(now, pause.min(LONGEST));
         true
     }
 
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    fn stand_back(&mut self, now: Nanos, pause: Nanos) {
+    fn pause_for_share(&mut self, now: Nanos, pause: Nanos) {
         self.pause_threads(true);
         std::thread::sleep(Duration::from_nanos(pause.0));
         self.pause_threads(false);

@@ -16,8 +16,8 @@ fn interface(address: &str) -> Interface {
     }
 }
 
-fn machine() -> Machine {
-    Machine {
+fn host() -> HostState {
+    HostState {
         interfaces: [("e0", "10.0.0.1"), ("e1", "10.0.1.1")]
             .map(|(name, address)| (name.to_owned(), interface(address)))
             .into(),
@@ -29,18 +29,18 @@ fn machine() -> Machine {
 }
 
 /// Findings, good news aside.
-fn found(text: &str, change: impl FnOnce(&mut Machine)) -> Vec<(String, Severity, String, String)> {
+fn found(text: &str, change: impl FnOnce(&mut HostState)) -> Vec<(String, Severity, String, String)> {
     let configuration = config::parse(text, Path::new("r.toml")).expect(text).configuration;
-    let mut machine = machine();
-    change(&mut machine);
-    let seen = judge(&configuration, &machine).into_iter().filter(|seen| seen.severity > Severity::Fine);
+    let mut host = host();
+    change(&mut host);
+    let seen = judge(&configuration, &host).into_iter().filter(|seen| seen.severity > Severity::Fine);
     seen.map(|seen| (seen.of, seen.severity, seen.topic, seen.text)).collect()
 }
 
 /// Checks that this is the only finding, and that it has a remedy.
 fn only(
     text: &str,
-    change: impl FnOnce(&mut Machine),
+    change: impl FnOnce(&mut HostState),
     (of, severity, topic): (&str, Severity, &str),
     remedy: &str,
 ) {
@@ -50,8 +50,8 @@ fn only(
     assert!(found[0].3.contains(remedy), "{found:?}");
 }
 
-fn e0(machine: &mut Machine) -> &mut Interface {
-    machine.interfaces.get_mut("e0").expect("it is there")
+fn e0(host: &mut HostState) -> &mut Interface {
+    host.interfaces.get_mut("e0").expect("it is there")
 }
 
 #[test]
@@ -69,38 +69,38 @@ fn a_machine_that_is_ready_is_not_complained_of() {
 #[test]
 fn a_port_without_an_address() {
     let port = ("port.lan", Severity::Warning, "address");
-    only(TWO, |machine| e0(machine).addresses.clear(), port, "ip address add");
-    let link_local = |machine: &mut Machine| *e0(machine) = interface("fe80::1");
+    only(TWO, |host| e0(host).addresses.clear(), port, "ip address add");
+    let link_local = |host: &mut HostState| *e0(host) = interface("fe80::1");
     only(TWO, link_local, port, "ip address add");
 }
 
 #[test]
 fn strict_looks_at_sources() {
     let port = ("port.lan", Severity::Warning, "rp_filter");
-    only(TWO, |machine| e0(machine).source_check = 1, port, "rp_filter=2");
-    assert_eq!(found(TWO, |machine| e0(machine).source_check = 2), []);
+    only(TWO, |host| e0(host).source_check = 1, port, "rp_filter=2");
+    assert_eq!(found(TWO, |host| e0(host).source_check = 2), []);
 }
 
 #[test]
 fn packets_that_would_be_forwarded_twice() {
     let port = ("port.lan", Severity::Warning, "forwarding");
-    only(TWO, |machine| e0(machine).master = Some("br0".to_owned()), port, "nomaster");
+    only(TWO, |host| e0(host).master = Some("br0".to_owned()), port, "nomaster");
     let port = ("port.lan", Severity::Problem, "forwarding");
-    only(TWO, |machine| e0(machine).below = Some("e1".to_owned()), port, "remove [port.lan]");
+    only(TWO, |host| e0(host).below = Some("e1".to_owned()), port, "remove [port.lan]");
 }
 
-fn add(machine: &mut Machine, address: &str) {
-    e0(machine).addresses.push((address.parse().expect("an address"), 64));
+fn add(host: &mut HostState, address: &str) {
+    e0(host).addresses.push((address.parse().expect("an address"), 64));
 }
 
 #[test]
 fn a_kernel_that_does_not_forward() {
     let router = ("router", Severity::Warning, "forwarding");
-    let off = |machine: &mut Machine| machine.forwards = [Some(false); 2];
+    let off = |host: &mut HostState| host.forwards = [Some(false); 2];
     only(TWO, off, router, "`sysctl -w net.ipv4.ip_forward=1`");
     let closed = TWO.replace("\"kernel\"", "\"drop\"");
     only(&closed, off, router, "net.ipv4.ip_forward=1");
-    let at_port = |machine: &mut Machine| e0(machine).forwards = [Some(false); 2];
+    let at_port = |host: &mut HostState| e0(host).forwards = [Some(false); 2];
     only(TWO, at_port, ("port.lan", Severity::Warning, "forwarding"), "net.ipv4.conf.e0.forwarding=1");
     assert_eq!(key("ipv4", "e0.5", "forwarding"), "net/ipv4/conf/e0.5/forwarding");
 }
@@ -108,22 +108,22 @@ fn a_kernel_that_does_not_forward() {
 #[test]
 fn hosts_would_drop_their_default_router() {
     let router = ("router", Severity::Warning, "forwarding");
-    let off = |machine: &mut Machine| machine.forwards[1] = Some(false);
+    let off = |host: &mut HostState| host.forwards[1] = Some(false);
     assert_eq!(found(TWO, off), [], "it is no router of IPv6");
-    let link_local = |machine: &mut Machine| {
-        add(machine, "fe80::1");
-        off(machine);
+    let link_local = |host: &mut HostState| {
+        add(host, "fe80::1");
+        off(host);
     };
     assert_eq!(found(TWO, link_local), []);
-    let routes = |machine: &mut Machine| {
-        add(machine, "2001:db8::1");
-        off(machine);
+    let routes = |host: &mut HostState| {
+        add(host, "2001:db8::1");
+        off(host);
     };
     only(TWO, routes, router, "`sysctl -w net.ipv6.conf.all.forwarding=1`");
     only(TWO, routes, router, "RFC 4861, 7.3.3");
-    let at_port = |machine: &mut Machine| {
-        add(machine, "2001:db8::1");
-        e0(machine).forwards[1] = Some(false);
+    let at_port = |host: &mut HostState| {
+        add(host, "2001:db8::1");
+        e0(host).forwards[1] = Some(false);
     };
     only(TWO, at_port, ("port.lan", Severity::Warning, "forwarding"), "net.ipv6.conf.e0.forwarding=1");
 }
@@ -131,11 +131,11 @@ fn hosts_would_drop_their_default_router() {
 #[test]
 fn a_machine_that_hears_routers_goes_on_hearing_them() {
     let hears = |accepts| {
-        move |machine: &mut Machine| {
-            add(machine, "2001:db8::1");
-            machine.forwards[1] = Some(false);
-            machine.hears_routers = true;
-            e0(machine).accepts_advertisements = accepts;
+        move |host: &mut HostState| {
+            add(host, "2001:db8::1");
+            host.forwards[1] = Some(false);
+            host.hears_routers = true;
+            e0(host).accepts_advertisements = accepts;
         }
     };
     let router = ("router", Severity::Warning, "forwarding");
@@ -145,21 +145,21 @@ fn a_machine_that_hears_routers_goes_on_hearing_them() {
 
 #[test]
 fn routes_by_other_interfaces_are_left_to_the_kernel() {
-    let left = |machine: &mut Machine| {
+    let left = |host: &mut HostState| {
         let prefix = Prefix::new("10.66.0.0".parse().expect("an address"), 24).expect("a prefix");
-        machine.left.insert("vpn0".to_owned(), vec![prefix]);
+        host.left.insert("vpn0".to_owned(), vec![prefix]);
     };
     let configuration = config::parse(TWO, Path::new("r.toml")).expect(TWO).configuration;
-    let mut machine = machine();
-    left(&mut machine);
-    let seen = judge(&configuration, &machine);
+    let mut host = host();
+    left(&mut host);
+    let seen = judge(&configuration, &host);
     let told = seen.iter().find(|seen| seen.topic == "kernel").expect("it is said");
     assert_eq!(told.severity, Severity::Fine);
     assert!(told.text.starts_with("vpn0 is not a port: 10.66.0.0/24 stays with the kernel"), "{}", told.text);
     assert_eq!(found(TWO, left), []);
-    let off = |machine: &mut Machine| {
-        left(machine);
-        machine.forwards[0] = Some(false);
+    let off = |host: &mut HostState| {
+        left(host);
+        host.forwards[0] = Some(false);
     };
     let warned = found(TWO, off);
     let topics = warned.iter().map(|seen| (seen.1, seen.2.as_str())).collect::<Vec<_>>();
@@ -172,7 +172,7 @@ fn a_table_that_is_empty() {
     let text = format!("{TWO}[router]\ntables = [100, 200]\n");
     only(&text, |_| {}, ("router", Severity::Warning, "routes"), "ip route show table 100");
     let silent = ("router", Severity::Warning, "routes");
-    only(TWO, |machine| machine.routes = None, silent, "again");
+    only(TWO, |host| host.routes = None, silent, "again");
 }
 
 #[test]
@@ -204,12 +204,12 @@ fn a_next_hop_in_a_tunnel_is_its_other_end() {
 #[test]
 fn an_mtu_too_small_for_ipv6() {
     let problem = ("port.lan", Severity::Problem, "mtu");
-    let narrow = |machine: &mut Machine| {
-        e0(machine).addresses.push(("2001:db8::1".parse().expect("an address"), 64));
-        e0(machine).mtu = 1279;
+    let narrow = |host: &mut HostState| {
+        e0(host).addresses.push(("2001:db8::1".parse().expect("an address"), 64));
+        e0(host).mtu = 1279;
     };
     only(TWO, narrow, problem, "ip link set dev e0 mtu 1280");
-    assert_eq!(found(TWO, |machine| e0(machine).mtu = 1279), [], "IPv4 alone");
+    assert_eq!(found(TWO, |host| e0(host).mtu = 1279), [], "IPv4 alone");
     let tap = "version = 1\n[port.t]\ntap = \"t\"\nrole = \"router\"\naddresses = [\"2001:db8::1/64\"]\nmtu = 1000\n";
     only(tap, |_| {}, ("port.t", Severity::Problem, "mtu"), "raise `mtu`");
 }

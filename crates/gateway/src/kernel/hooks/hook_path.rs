@@ -1,15 +1,15 @@
 //! Hooks that packets of a port would pass, and the packet fields that are known there.
 
+use super::chain_walk::Packet;
 use super::links::Links;
 use super::policy::{Direction, Interface, Policy};
 use super::port::{Port, Takes, Tunnel};
 use super::ruleset::{Base, Family, Field, Hook, NAME_BYTES};
-use super::walk::Packet;
 use std::net::{IpAddr, UdpSocket};
 
 /// Packets at a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Passage {
+pub(super) struct HookPath {
     families: &'static [Family],
     hook: Hook,
     /// Interfaces whose ingress and egress chains are called.
@@ -18,7 +18,7 @@ pub(super) struct Passage {
     pub(super) packet: Packet,
 }
 
-impl Passage {
+impl HookPath {
     /// True if the hook calls a chain for these packets.
     pub(super) fn meets(&self, family: Family, base: &Base) -> bool {
         let is_of = |device: &String| {
@@ -35,39 +35,39 @@ impl Passage {
 }
 
 /// Hooks that packets of `port` would pass.
-pub(super) fn passages(port: &Port, links: &Links) -> Vec<Passage> {
+pub(super) fn hook_paths(port: &Port, links: &Links) -> Vec<HookPath> {
     let route = Route { links, families: &[], packet: Packet::default() };
     let own = links.and_vlans(&port.interface);
-    let mut passages = match &port.takes {
+    let mut hook_paths = match &port.takes {
         Takes::Bridge { bridge, members } => bridged((port, bridge, members), links),
         Takes::Tunnels(tunnels) => tunnelled(tunnels, &own, links),
         Takes::Router { tunnels, interfaces } => {
             let all = interfaces.iter().flat_map(|name| links.and_vlans(name)).collect::<Vec<_>>();
-            let mut passages = tunnelled(tunnels, &own, links);
+            let mut hook_paths = tunnelled(tunnels, &own, links);
             for (families, version) in [(&IPV4, NFPROTO_IPV4), (&IPV6, NFPROTO_IPV6)] {
                 let packet = Packet::default().with(Field::Version, vec![vec![version]]);
                 let route = Route { links, families, packet };
-                passages.push(route.at(Hook::Prerouting, (&own, &[])));
+                hook_paths.push(route.at(Hook::Prerouting, (&own, &[])));
                 for hook in [Hook::Forward, Hook::Postrouting] {
-                    passages.push(route.at(hook, (&own, &all)));
-                    passages.push(route.at(hook, (&all, &own)));
+                    hook_paths.push(route.at(hook, (&own, &all)));
+                    hook_paths.push(route.at(hook, (&all, &own)));
                 }
             }
-            passages
+            hook_paths
         }
     };
     if !matches!(port.takes, Takes::Tunnels(_)) {
         let route = Route { families: &DEVICE, ..route };
-        passages.push(route.at(Hook::Ingress, (&own, &[])));
-        passages.push(route.at(Hook::Egress, (&[], &own)));
+        hook_paths.push(route.at(Hook::Ingress, (&own, &[])));
+        hook_paths.push(route.at(Hook::Egress, (&[], &own)));
     }
-    passages
+    hook_paths
 }
 
 /// Hooks that carried packets would pass between two interfaces, with their known fields.
-pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<Passage> {
+pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<HookPath> {
     let [from, to] = interfaces.map(|name| links.and_vlans(name));
-    let mut passages = Vec::new();
+    let mut hook_paths = Vec::new();
     for (families, version) in [(&IPV4, NFPROTO_IPV4), (&IPV6, NFPROTO_IPV6)] {
         // Data and acknowledgements: no SYN, FIN or RST.
         let flags =
@@ -77,14 +77,14 @@ pub(super) fn carried(interfaces: [&str; 2], links: &Links) -> Vec<Passage> {
             .with(Field::Protocol, vec![vec![6], vec![17], vec![136]])
             .with(Field::TcpFlags, flags.collect());
         let route = Route { links, families, packet };
-        passages.push(route.at(Hook::Prerouting, (&from, &[])));
-        passages.push(route.at(Hook::Forward, (&from, &to)));
-        passages.push(route.at(Hook::Postrouting, (&from, &to)));
+        hook_paths.push(route.at(Hook::Prerouting, (&from, &[])));
+        hook_paths.push(route.at(Hook::Forward, (&from, &to)));
+        hook_paths.push(route.at(Hook::Postrouting, (&from, &to)));
         let route = Route { families: &DEVICE, ..route };
-        passages.push(route.at(Hook::Ingress, (&from, &[])));
-        passages.push(route.at(Hook::Egress, (&[], &to)));
+        hook_paths.push(route.at(Hook::Ingress, (&from, &[])));
+        hook_paths.push(route.at(Hook::Egress, (&[], &to)));
     }
-    passages
+    hook_paths
 }
 
 /// A packet of an established connection; its state is only known at chains after conntrack.
@@ -99,8 +99,8 @@ const TRACKING: i32 = -200;
 const ESTABLISHED: u32 = 2;
 
 /// Hooks of outer packets, from and to this host.
-fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> {
-    let mut passages = Vec::new();
+fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<HookPath> {
+    let mut hook_paths = Vec::new();
     for &Tunnel { local, remote, protocol } in tunnels {
         let (families, version) = if local.is_ipv6() { (&IPV6, NFPROTO_IPV6) } else { (&IPV4, NFPROTO_IPV4) };
         let between = |source: IpAddr, destination: IpAddr| {
@@ -112,20 +112,20 @@ fn tunnelled(tunnels: &[Tunnel], own: &[String], links: &Links) -> Vec<Passage> 
         };
         let inward = Route { links, families, packet: between(remote, local) };
         let outward = Route { links, families, packet: between(local, remote) };
-        passages.push(inward.at(Hook::Prerouting, (own, &[])));
-        passages.push(inward.at(Hook::Input, (own, &[])));
-        passages.push(outward.at(Hook::Output, (&[], own)));
-        passages.push(outward.at(Hook::Postrouting, (&[], own)));
+        hook_paths.push(inward.at(Hook::Prerouting, (own, &[])));
+        hook_paths.push(inward.at(Hook::Input, (own, &[])));
+        hook_paths.push(outward.at(Hook::Output, (&[], own)));
+        hook_paths.push(outward.at(Hook::Postrouting, (&[], own)));
         let inward = Route { families: &DEVICE, ..inward };
         let outward = Route { families: &DEVICE, ..outward };
-        passages.push(inward.at(Hook::Ingress, (own, &[])));
-        passages.push(outward.at(Hook::Egress, (&[], own)));
+        hook_paths.push(inward.at(Hook::Ingress, (own, &[])));
+        hook_paths.push(outward.at(Hook::Egress, (&[], own)));
     }
-    passages
+    hook_paths
 }
 
 /// Hooks of a bridge's packets, including iptables called by the bridge.
-fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> Vec<Passage> {
+fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> Vec<HookPath> {
     // Rules may name the kernel bridge of the interface, or the bridge that Polder replaces.
     let master = links.master(&port.interface);
     let bridges = master.into_iter().chain([bridge]).map(ToOwned::to_owned).collect::<Vec<_>>();
@@ -133,14 +133,14 @@ fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> 
     let packet = known.fold(Packet::default(), |packet, field| packet.with(field, names(&bridges)));
     let route = Route { links, families: &[Family::Bridge], packet };
     let own = [port.interface.clone()];
-    let mut passages = vec![
+    let mut hook_paths = vec![
         route.at(Hook::Prerouting, (&own, &[])),
         route.at(Hook::Input, (&own, &[])),
         route.at(Hook::Output, (&[], &own)),
     ];
     for hook in [Hook::Forward, Hook::Postrouting] {
-        passages.push(route.at(hook, (&own, members)));
-        passages.push(route.at(hook, (members, &own)));
+        hook_paths.push(route.at(hook, (&own, members)));
+        hook_paths.push(route.at(hook, (members, &own)));
     }
     let calls = [("iptables", &IPV4[..], NFPROTO_IPV4), ("ip6tables", &IPV6, NFPROTO_IPV6)];
     let own_calls = links.calls(&port.interface);
@@ -150,11 +150,11 @@ fn bridged((port, bridge, members): (&Port, &str, &[String]), links: &Links) -> 
         }
         let packet = Packet::default().with(Field::Version, vec![vec![version]]);
         let route = Route { links, families, packet };
-        passages.push(route.at(Hook::Prerouting, (&bridges, &[])));
-        passages.push(route.at(Hook::Forward, (&bridges, &bridges)));
-        passages.push(route.at(Hook::Postrouting, (&bridges, &bridges)));
+        hook_paths.push(route.at(Hook::Prerouting, (&bridges, &[])));
+        hook_paths.push(route.at(Hook::Forward, (&bridges, &bridges)));
+        hook_paths.push(route.at(Hook::Postrouting, (&bridges, &bridges)));
     }
-    passages
+    hook_paths
 }
 
 /// True if kernel bridges call the chains of `program`.
@@ -172,7 +172,7 @@ struct Route<'a> {
 
 impl Route<'_> {
     /// Packets at a hook, with possible ingress and egress interfaces.
-    fn at(&self, hook: Hook, (received, transmits): (&[String], &[String])) -> Passage {
+    fn at(&self, hook: Hook, (received, transmits): (&[String], &[String])) -> HookPath {
         let indices = |of: &[String]| match of {
             [] => vec![vec![0; 4]],
             some => some
@@ -188,7 +188,7 @@ impl Route<'_> {
             .with(Field::InIndex, indices(received))
             .with(Field::OutIndex, indices(transmits));
         let devices = received.iter().chain(transmits).cloned().collect();
-        Passage { families: self.families, hook, devices, packet }
+        HookPath { families: self.families, hook, devices, packet }
     }
 }
 

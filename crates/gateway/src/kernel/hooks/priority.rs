@@ -4,7 +4,7 @@ use super::sys::set_real_time;
 
 /// Priority that a thread has obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precedence {
+pub enum ThreadPriority {
     /// Real-time: before all normal threads.
     RealTime,
     /// Nice value −20.
@@ -14,14 +14,14 @@ pub enum Precedence {
 }
 
 /// Raises the priority of the calling thread as far as the system permits.
-pub fn run_first() -> Precedence {
+pub fn run_first() -> ThreadPriority {
     if set_real_time().is_ok() {
-        return Precedence::RealTime;
+        return ThreadPriority::RealTime;
     }
     let thread = rustix::thread::gettid();
     match rustix::process::setpriority_process(Some(thread), FIRST) {
-        Ok(()) => Precedence::Nice,
-        Err(_) => Precedence::Ordinary,
+        Ok(()) => ThreadPriority::Nice,
+        Err(_) => ThreadPriority::Ordinary,
     }
 }
 

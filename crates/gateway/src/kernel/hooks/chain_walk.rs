@@ -57,7 +57,7 @@ enum Answer {
 
 /// First effect of a chain on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Would {
+pub struct FoundEffect {
     /// The effect, as text that follows "would".
     pub effect: String,
     /// Chain and handle (position in iptables) of the rule; `None` for the policy.
@@ -92,27 +92,27 @@ impl<'a> Chains<'a> {
 
     /// First rule from a base chain on that may treat packets of one connection differently; all of them
     /// match `packet`.
-    pub fn walk_each(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
+    pub fn walk_each(&self, chain: &'a Chain, packet: &Packet) -> Option<FoundEffect> {
         let looks_for = Wanted::Each;
-        let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
+        let mut walk = ChainWalk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
         match walk.chain(&chain.name, DEPTH) {
-            Outcome::Would(would) => Some(would),
+            Outcome::FoundEffect(would) => Some(would),
             Outcome::Ends | Outcome::Falls => None,
         }
     }
 
     /// First possible effect of a base chain on `packet`; `None` without one.
-    pub fn walk(&self, chain: &'a Chain, packet: &Packet) -> Option<Would> {
+    pub fn walk(&self, chain: &'a Chain, packet: &Packet) -> Option<FoundEffect> {
         let looks_for = Wanted::Effect;
-        let mut walk = Walk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
+        let mut walk = ChainWalk { chains: self, packet, of: chain, known: HashMap::new(), looks_for };
         match walk.chain(&chain.name, DEPTH) {
-            Outcome::Would(would) => Some(would),
+            Outcome::FoundEffect(would) => Some(would),
             Outcome::Ends => None,
             Outcome::Falls => chain
                 .base
                 .as_ref()
                 .filter(|base| base.drops)
-                .map(|_| Would { effect: DROP.to_owned(), rule: None }),
+                .map(|_| FoundEffect { effect: DROP.to_owned(), rule: None }),
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'a> Chains<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The packet may be affected.
-    Would(Would),
+    FoundEffect(FoundEffect),
     /// The packet is always accepted.
     Ends,
     /// The packet may reach the chain's end.
@@ -135,7 +135,7 @@ enum Next {
     Leave(Outcome),
 }
 
-struct Walk<'a, 'c> {
+struct ChainWalk<'a, 'c> {
     chains: &'c Chains<'a>,
     packet: &'c Packet,
     of: &'a Chain,
@@ -152,7 +152,7 @@ enum Wanted {
     Each,
 }
 
-impl<'a> Walk<'a, '_> {
+impl<'a> ChainWalk<'a, '_> {
     fn chain(&mut self, name: &'a str, depth: usize) -> Outcome {
         if let Some(known) = self.known.get(name) {
             return known.clone();
@@ -164,7 +164,7 @@ impl<'a> Walk<'a, '_> {
                 "pass them through more than {DEPTH} nested chains, which is too deep to \
                                   follow"
             );
-            return Outcome::Would(Would { effect, rule: None });
+            return Outcome::FoundEffect(FoundEffect { effect, rule: None });
         }
         // A recursive call, which the kernel refuses, ends here.
         self.known.insert(name, Outcome::Falls);
@@ -253,7 +253,7 @@ impl<'a> Walk<'a, '_> {
             Effect::Return if sure => Next::Leave(Outcome::Falls),
             Effect::Accept | Effect::Return => Next::Rule,
             Effect::Jump(to) | Effect::Goto(to) => match (self.chain(to, depth - 1), sure) {
-                (Outcome::Would(would), _) => Next::Leave(Outcome::Would(would)),
+                (Outcome::FoundEffect(would), _) => Next::Leave(Outcome::FoundEffect(would)),
                 (Outcome::Ends, true) => Next::Leave(Outcome::Ends),
                 (Outcome::Falls, true) if matches!(effect, Effect::Goto(_)) => Next::Leave(Outcome::Falls),
                 (Outcome::Ends | Outcome::Falls, _) => Next::Rule,
@@ -265,7 +265,7 @@ impl<'a> Walk<'a, '_> {
 /// Ends the walk at a rule.
 fn would(chain: &Chain, rule: &Rule, effect: &str) -> Next {
     let rule = Some((chain.name.clone(), rule.handle));
-    Next::Leave(Outcome::Would(Would { effect: effect.to_owned(), rule }))
+    Next::Leave(Outcome::FoundEffect(FoundEffect { effect: effect.to_owned(), rule }))
 }
 
 /// Text that follows "would".

@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-static ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+static SHUTDOWN: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The flag that SIGTERM and SIGINT set.
-pub fn ends() -> Arc<AtomicBool> {
-    Arc::clone(&ENDS)
+pub fn shutdown_flag() -> Arc<AtomicBool> {
+    Arc::clone(&SHUTDOWN)
 }

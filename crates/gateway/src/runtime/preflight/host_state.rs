@@ -6,7 +6,7 @@ use crate::config::router::RoutesFrom;
 use crate::kernel::Mirror;
 use crate::kernel::message::{Object, Target};
 use crate::kernel::socket::{BUFFER_BYTES, Follow};
-use crate::runtime::silence::with_uppers;
+use crate::runtime::host_traffic::with_uppers;
 use polder_datapath::route::Prefix;
 use polder_datapath::units::Nanos;
 use polder_devices::netlink::Client;
@@ -24,7 +24,7 @@ const BY_ADVERTISEMENT: u8 = 9;
 
 /// State of this host, as far as it could be read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct HostState {
     /// Interfaces by name.
     pub(super) interfaces: HashMap<String, Interface>,
     /// True if the kernel forwards IPv4, and IPv6; `None` if unknown.
@@ -55,17 +55,17 @@ pub(super) struct Interface {
     pub(super) below: Option<String>,
 }
 
-impl Machine {
+impl HostState {
     /// Reads the host's state.
     pub(super) fn look(configuration: &Configuration) -> Self {
         let clock = Clock::start();
-        let mut machine = Self {
+        let mut host = Self {
             forwards: [forwards("ipv4/ip_forward"), forwards("ipv6/conf/all/forwarding")],
             ..Self::default()
         };
-        let Ok(mut follow) = Follow::start(BUFFER_BYTES) else { return machine };
+        let Ok(mut follow) = Follow::start(BUFFER_BYTES) else { return host };
         if !follow.settle(|| clock.now(), PATIENCE).unwrap_or(false) {
-            return machine;
+            return host;
         }
         let mirror = follow.mirror();
         let answers = Client::open(None).and_then(|mut client| client.dump(libc::RTM_GETLINK, &[0; HEADER]));
@@ -73,15 +73,14 @@ impl Machine {
         let links = links.iter().filter_map(|(_, body)| Link::parse(body)).collect::<Vec<_>>();
         let of_ports =
             links.iter().filter(|link| interfaces(configuration).any(|(_, name)| name == link.name));
-        machine.interfaces =
-            of_ports.map(|link| (link.name.clone(), interface(link, &links, mirror))).collect();
+        host.interfaces = of_ports.map(|link| (link.name.clone(), interface(link, &links, mirror))).collect();
         let tables = &configuration.router.tables;
         if configuration.router.routes == RoutesFrom::Kernel {
-            machine.routes = Some(tables.iter().map(|&table| (table, mirror.size(table))).collect());
-            machine.left = left(configuration, &links, mirror);
-            machine.hears_routers = mirror.routes_of(BY_ADVERTISEMENT) > 0;
+            host.routes = Some(tables.iter().map(|&table| (table, mirror.size(table))).collect());
+            host.left = left(configuration, &links, mirror);
+            host.hears_routers = mirror.routes_of(BY_ADVERTISEMENT) > 0;
         }
-        machine
+        host
     }
 }
 

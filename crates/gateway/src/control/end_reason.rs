@@ -14,9 +14,9 @@ const MOST: usize = 512;
 
 /// Path of the file.
 #[derive(Clone, Debug)]
-pub struct LastWords(PathBuf);
+pub struct EndReason(PathBuf);
 
-impl LastWords {
+impl EndReason {
     /// File that belongs to the control socket `control`.
     pub fn of(control: &Path) -> Self {
         Self(place(control))
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn last_words_are_for_the_owner_and_are_forgotten() {
         let control = std::env::temp_dir().join(format!("polder-words-{}.sock", std::process::id()));
-        let words = LastWords::of(&control);
+        let words = EndReason::of(&control);
         words.forget();
         assert_eq!(before(&control), None);
         words.say("the thread worker-0 has panicked").unwrap();

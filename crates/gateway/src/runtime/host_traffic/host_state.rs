@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// State of this host, as far as the kernel reports it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::runtime) struct Machine {
+pub(in crate::runtime) struct HostState {
     pub(in crate::runtime) links: Vec<Link>,
     pub(in crate::runtime) addresses: Vec<Address>,
     /// Interfaces of default routes, with their gateway.
@@ -38,23 +38,23 @@ pub(super) struct Connection {
     pub(super) remote: SocketAddr,
 }
 
-impl Machine {
+impl HostState {
     /// Reads the host's state, and its connections if addresses of `interfaces` are affected. Missing answers
     /// of the kernel leave fields empty.
     pub(super) fn look<'a>(mut interfaces: impl Iterator<Item = &'a str>) -> Self {
-        let mut machine = Self {
+        let mut host = Self {
             login: std::env::var("SSH_CONNECTION").ok().as_deref().and_then(login),
             ..Self::look_at_interfaces()
         };
         let has_addresses = |interface| {
-            let silent = machine.silent_with(interface);
-            machine.addresses.iter().any(|own| silent.contains(&own.index))
+            let silent = host.silent_with(interface);
+            host.addresses.iter().any(|own| silent.contains(&own.index))
         };
         // Reading them takes milliseconds.
         if interfaces.any(has_addresses) {
-            machine.connections = TABLES.into_iter().flat_map(connections).collect();
+            host.connections = TABLES.into_iter().flat_map(connections).collect();
         }
-        machine
+        host
     }
 
     /// Reads only interfaces, addresses and default routes.

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 /// Connections that a change affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touched {
+pub enum AffectedObjects {
     /// Connections with an end in this network; prefix length in bits.
     Network(IpAddr, u8),
     /// Directions that are sent to this MAC address.
@@ -28,9 +28,9 @@ pub enum Touched {
 
 /// Connections that a notice affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touch {
+pub(super) enum Affected {
     None,
-    Some(Touched),
+    Some(AffectedObjects),
     All,
 }
 
@@ -58,15 +58,15 @@ impl Known {
     }
 
     /// Handles a neighbour notice: `ndmsg`, then attributes.
-    pub(super) fn neighbour(&mut self, kind: u16, body: &[u8]) -> Touch {
+    pub(super) fn neighbour(&mut self, kind: u16, body: &[u8]) -> Affected {
         let (Some(&family), Some(index), Some(state), Some(rest)) =
             (body.first(), body.get(4..8), body.get(8..10).and_then(number16), body.get(12..))
         else {
-            return Touch::All;
+            return Affected::All;
         };
         // FDB entries of bridges and VXLAN devices do not affect routing.
         if i32::from(family) == libc::AF_BRIDGE {
-            return Touch::None;
+            return Affected::None;
         }
         let name = [index, find(rest, NDA_DST).unwrap_or_default()].concat();
         let address = find(rest, NDA_LLADDR).unwrap_or_default();
@@ -81,29 +81,37 @@ impl Known {
             self.neighbours.insert(name, address.to_vec())
         };
         match before.as_deref().map(<[u8; 6]>::try_from) {
-            Some(Ok(before)) if is_gone || address != before => Touch::Some(Touched::Neighbour(before)),
-            None if self.forgets => Touch::All,
-            Some(_) | None => Touch::None,
+            Some(Ok(before)) if is_gone || address != before => {
+                Affected::Some(AffectedObjects::Neighbour(before))
+            }
+            None if self.forgets => Affected::All,
+            Some(_) | None => Affected::None,
         }
     }
 
     /// Handles a link notice: `ifinfomsg`, then attributes.
-    pub(super) fn link(&mut self, kind: u16, body: &[u8]) -> Touch {
+    pub(super) fn link(&mut self, kind: u16, body: &[u8]) -> Affected {
         let (Some(index), Some(flags), Some(rest)) = (body.get(4..8), body.get(8..12), body.get(16..)) else {
-            return Touch::All;
+            return Affected::All;
         };
         self.other(kind == RTM_DELLINK, [&[0][..], index].concat(), (flags, rest), &LINK)
     }
 
     /// Handles an address notice: `ifaddrmsg`, then attributes.
-    pub(super) fn address(&mut self, kind: u16, body: &[u8]) -> Touch {
-        let (Some(head), Some(rest)) = (body.get(..8), body.get(8..)) else { return Touch::All };
+    pub(super) fn address(&mut self, kind: u16, body: &[u8]) -> Affected {
+        let (Some(head), Some(rest)) = (body.get(..8), body.get(8..)) else { return Affected::All };
         let address = find(rest, IFA_LOCAL).or_else(|| find(rest, IFA_ADDRESS)).unwrap_or_default();
         let name = [&[1][..], head.get(4..8).unwrap_or_default(), address].concat();
         self.other(kind == RTM_DELADDR, name, (head, rest), &[IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS])
     }
 
-    fn other(&mut self, is_gone: bool, name: Vec<u8>, (head, rest): (&[u8], &[u8]), kinds: &[u16]) -> Touch {
+    fn other(
+        &mut self,
+        is_gone: bool,
+        name: Vec<u8>,
+        (head, rest): (&[u8], &[u8]),
+        kinds: &[u16],
+    ) -> Affected {
         let mut hash = DefaultHasher::new();
         head.hash(&mut hash);
         for attribute in attributes(rest).filter(|(kind, _)| kinds.contains(kind)) {
@@ -114,14 +122,14 @@ impl Known {
         }
         let hash = hash.finish();
         let before = if is_gone { self.others.remove(&name) } else { self.others.insert(name, hash) };
-        if !is_gone && before == Some(hash) { Touch::None } else { Touch::All }
+        if !is_gone && before == Some(hash) { Affected::None } else { Affected::All }
     }
 }
 
 /// Connections that a route notice affects: `rtmsg`, then attributes.
-pub(super) fn route(body: &[u8]) -> Touch {
+pub(super) fn route(body: &[u8]) -> Affected {
     let (Some(&[family, bits, ..]), Some(rest)) = (body.first_chunk::<2>(), body.get(12..)) else {
-        return Touch::All;
+        return Affected::All;
     };
     let to = find(rest, RTA_DST);
     let network = match i32::from(family) {
@@ -131,7 +139,7 @@ pub(super) fn route(body: &[u8]) -> Touch {
         }
         _ => None,
     };
-    network.map_or(Touch::All, |network| Touch::Some(Touched::Network(network, bits)))
+    network.map_or(Affected::All, |network| Affected::Some(AffectedObjects::Network(network, bits)))
 }
 
 /// Maximum number of stored neighbours, and of links and addresses; the kernel limits neighbours to 1,024 of
@@ -182,14 +190,14 @@ mod tests {
         let mut known = Known::default();
         let mut says =
             |kind, state, address: &[u8]| known.neighbour(kind, &neighbour(libc::AF_INET, state, address));
-        assert_eq!(says(RTM_NEW, REACHABLE, &one), Touch::None, "a new one");
-        assert_eq!(says(RTM_NEW, REACHABLE, &one), Touch::None, "its timer");
-        assert_eq!(says(RTM_NEW, REACHABLE, &two), Touch::Some(Touched::Neighbour(one)));
-        assert_eq!(says(RTM_NEW, FAILED, &[]), Touch::Some(Touched::Neighbour(two)));
-        assert_eq!(says(RTM_NEW, FAILED, &[]), Touch::None);
-        assert_eq!(says(RTM_DELNEIGH, FAILED, &[]), Touch::None);
-        assert_eq!(known.neighbour(RTM_NEW, &neighbour(libc::AF_BRIDGE, REACHABLE, &one)), Touch::None);
-        assert_eq!(known.neighbour(RTM_NEW, &[0; 5]), Touch::All);
+        assert_eq!(says(RTM_NEW, REACHABLE, &one), Affected::None, "a new one");
+        assert_eq!(says(RTM_NEW, REACHABLE, &one), Affected::None, "its timer");
+        assert_eq!(says(RTM_NEW, REACHABLE, &two), Affected::Some(AffectedObjects::Neighbour(one)));
+        assert_eq!(says(RTM_NEW, FAILED, &[]), Affected::Some(AffectedObjects::Neighbour(two)));
+        assert_eq!(says(RTM_NEW, FAILED, &[]), Affected::None);
+        assert_eq!(says(RTM_DELNEIGH, FAILED, &[]), Affected::None);
+        assert_eq!(known.neighbour(RTM_NEW, &neighbour(libc::AF_BRIDGE, REACHABLE, &one)), Affected::None);
+        assert_eq!(known.neighbour(RTM_NEW, &[0; 5]), Affected::All);
     }
 
     #[test]
@@ -199,19 +207,19 @@ mod tests {
             let head = [0, 0, 0, 0, 3, 0, 0, 0, flags, 0, 0, 0, 0, 0, 0, 0];
             [&head[..], &attributes(&[(4, &mtu.to_ne_bytes()), (23, &[bytes; 8])])].concat()
         };
-        assert_eq!(known.link(16, &link(1, 1500, 0)), Touch::All, "a new one");
-        assert_eq!(known.link(16, &link(1, 1500, 9)), Touch::None, "its counters");
-        assert_eq!(known.link(16, &link(0, 1500, 9)), Touch::All);
-        assert_eq!(known.link(16, &link(0, 1400, 9)), Touch::All);
-        assert_eq!(known.link(RTM_DELLINK, &link(0, 1400, 9)), Touch::All);
+        assert_eq!(known.link(16, &link(1, 1500, 0)), Affected::All, "a new one");
+        assert_eq!(known.link(16, &link(1, 1500, 9)), Affected::None, "its counters");
+        assert_eq!(known.link(16, &link(0, 1500, 9)), Affected::All);
+        assert_eq!(known.link(16, &link(0, 1400, 9)), Affected::All);
+        assert_eq!(known.link(RTM_DELLINK, &link(0, 1400, 9)), Affected::All);
         let address = |bits, valid: u8| {
             let head = [2, bits, 0, 0, 3, 0, 0, 0];
             [&head[..], &attributes(&[(IFA_LOCAL, &[192, 0, 2, 1]), (6, &[valid; 16])])].concat()
         };
-        assert_eq!(known.address(20, &address(24, 0)), Touch::All, "a new one");
-        assert_eq!(known.address(20, &address(24, 7)), Touch::None, "prolonged");
-        assert_eq!(known.address(20, &address(25, 7)), Touch::All);
-        assert_eq!(known.address(RTM_DELADDR, &address(25, 7)), Touch::All);
+        assert_eq!(known.address(20, &address(24, 0)), Affected::All, "a new one");
+        assert_eq!(known.address(20, &address(24, 7)), Affected::None, "prolonged");
+        assert_eq!(known.address(20, &address(25, 7)), Affected::All);
+        assert_eq!(known.address(RTM_DELADDR, &address(25, 7)), Affected::All);
     }
 
     #[test]
@@ -220,13 +228,14 @@ mod tests {
             let head = [u8::try_from(family).expect("a byte"), bits, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
             [&head[..], &attributes(&[(RTA_DST, to)])].concat()
         };
-        let network =
-            |address: &str, bits| Touch::Some(Touched::Network(address.parse().expect("an address"), bits));
+        let network = |address: &str, bits| {
+            Affected::Some(AffectedObjects::Network(address.parse().expect("an address"), bits))
+        };
         assert_eq!(route(&body(libc::AF_INET, 8, &[10, 0, 0, 0])), network("10.0.0.0", 8));
         assert_eq!(route(&[2, 0, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0]), network("0.0.0.0", 0));
         assert_eq!(route(&body(libc::AF_INET6, 128, &[0; 16])), network("::", 128));
-        assert_eq!(route(&body(libc::AF_INET, 8, &[10])), Touch::All);
-        assert_eq!(route(&body(libc::AF_MPLS, 20, &[0; 4])), Touch::All);
+        assert_eq!(route(&body(libc::AF_INET, 8, &[10])), Affected::All);
+        assert_eq!(route(&body(libc::AF_MPLS, 20, &[0; 4])), Affected::All);
     }
 
     proptest! {

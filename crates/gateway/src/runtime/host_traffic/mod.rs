@@ -5,13 +5,13 @@
 //! packets to the kernel. `polder check` reports the loss; `polder run` and `polder reload` refuse it without
 //! `--yes` (ADR 0054).
 
-mod machine;
+mod host_state;
 
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Port, Role};
 use anyhow::{Result, bail};
-use machine::Connection;
-pub(super) use machine::{Machine, is_stacked, with_uppers};
+pub(super) use host::{HostState, is_stacked, with_uppers};
+use host_state::Connection;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -68,14 +68,14 @@ fn of_ports(ports: &[&Port], configuration: &Configuration) -> Vec<PreflightFind
         return Vec::new();
     }
     let interfaces = ports.iter().filter(|port| is_taken(port)).filter_map(|port| port.device.interface());
-    judge(ports, configuration, &Machine::look(interfaces))
+    judge(ports, configuration, &HostState::look(interfaces))
 }
 
-fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> Vec<PreflightFinding> {
+fn judge(ports: &[&Port], configuration: &Configuration, host: &HostState) -> Vec<PreflightFinding> {
     let finding = |port: &&&Port| {
         let interface = port.device.interface().filter(|_| is_taken(port))?;
-        let silent = machine.silent_with(interface);
-        let losses = losses(&silent, machine);
+        let silent = host.silent_with(interface);
+        let losses = losses(&silent, host);
         (!losses.is_empty()).then(|| {
             let (of, text) = (format!("port.{}", port.name), text(interface, &losses, port, configuration));
             PreflightFinding::new(of, Severity::Warning, TOPIC, text)
@@ -85,31 +85,31 @@ fn judge(ports: &[&Port], configuration: &Configuration, machine: &Machine) -> V
 }
 
 /// Losses for interfaces that receive nothing, as phrases.
-fn losses(silent: &BTreeSet<u32>, machine: &Machine) -> Vec<String> {
-    let own = machine.addresses.iter().filter(|own| silent.contains(&own.index));
+fn losses(silent: &BTreeSet<u32>, host: &HostState) -> Vec<String> {
+    let own = host.addresses.iter().filter(|own| silent.contains(&own.index));
     let own = own.collect::<Vec<_>>();
     let is_own = |address: IpAddr| own.iter().any(|own| own.address == address);
     let mut losses = Vec::new();
     // Link-local addresses are left out: every interface has them.
     let told = own.iter().filter(|own| !is_of_link(own.address));
-    let told = told.map(|own| format!("{}/{} ({})", own.address, own.bits, machine.name(own.index)));
+    let told = told.map(|own| format!("{}/{} ({})", own.address, own.bits, host.name(own.index)));
     let told = told.collect::<Vec<_>>();
     if !told.is_empty() {
         losses.push(format!("its own {}", some(&told)));
     }
-    for (index, gateway) in &machine.default_routes {
+    for (index, gateway) in &host.default_routes {
         if silent.contains(index) {
             let by = gateway.map(|gateway| format!(" by {gateway}")).unwrap_or_default();
             losses.push(format!("the default route{by}"));
         }
     }
-    if let Some(login) = machine
+    if let Some(login) = host
         .login
         .filter(|login| is_own(login.server) || login.way_back.is_some_and(|index| silent.contains(&index)))
     {
         losses.push(format!("your login (SSH from {})", login.client));
     }
-    let others = machine.connections.iter().filter(|open| is_own(open.local.ip()));
+    let others = host.connections.iter().filter(|open| is_own(open.local.ip()));
     let others = others.map(|Connection { local, remote }| format!("{remote} to port {}", local.port()));
     let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
     if !others.is_empty() {

@@ -4,7 +4,7 @@
 //! interface, and sockets there, do not receive them. A router port takes packets to its MAC address that are
 //! not for this host; an interface with the same MAC address in another namespace, such as an ipvlan, loses
 //! its packets. Kernel programs and rules are covered by [`hooks`](crate::runtime::hooks), addresses by
-//! [`silence`](crate::runtime::silence).
+//! [`host_traffic`](crate::runtime::silence).
 
 mod frames;
 mod host;
@@ -15,7 +15,7 @@ use crate::config::model::{Configuration, Port, Role};
 use crate::kernel::namespaces::Place;
 use crate::kernel::sockets::{EVERY_PROTOCOL, PacketSocket};
 use crate::runtime::gateway::FilteredPorts;
-use crate::runtime::silence::{is_stacked, with_uppers};
+use crate::runtime::host_traffic::{is_stacked, with_uppers};
 use frames::Sample;
 use host::{Host, ports};
 use polder_datapath::wire::MacAddress;
