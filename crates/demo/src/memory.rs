@@ -6,7 +6,7 @@ use super::print::{self, Rate};
 use anyhow::{Error, ensure};
 use polder::runtime::shared::lock;
 use polder::runtime::show::show_of;
-use polder::show::{Look, What};
+use polder::show::{Layout, What};
 use polder_testbed::clock;
 use polder_testbed::interrupt;
 use polder_testbed::screen::Screen;
@@ -48,8 +48,8 @@ pub(super) fn run(screen: Screen) -> anyhow::Result<()> {
     for (name, what) in [("drops", What::Drops), ("path", What::Path)] {
         for (title, gateway) in gateways {
             let shown = show_of(gateway, what, (None, None), None).map_err(Error::msg)?;
-            let look = Look { colour: screen.is_styled(), ..Look::PLAIN };
-            print::shown(screen, name, title, &shown.draw(look));
+            let layout = Layout { colour: screen.is_styled(), ..Layout::PLAIN };
+            print::shown(screen, name, title, &shown.draw(layout));
         }
     }
     let balanced = gateways.map(|(title, gateway)| print::balance(screen, title, &lock(gateway).accounts()));

@@ -3,7 +3,7 @@
 use crate::app::{App, View};
 use crate::sample::{Source, name};
 use polder::show::What;
-use polder::show::look::duration;
+use polder::show::layout::duration;
 use polder::show::top::{self, Cell, Line as Row};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

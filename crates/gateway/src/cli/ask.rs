@@ -7,8 +7,8 @@ use super::failure::Failure;
 use super::screen::Screen;
 use crate::control::client::{Client, ClientError};
 use crate::control::{Answer, Ask};
-use crate::show::look::duration;
-use crate::show::{Look, Shown, What};
+use crate::show::layout::duration;
+use crate::show::{Layout, Shown, What};
 use anyhow::anyhow;
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
     } else {
         let title =
             difference.as_ref().map(|(_, name, nanos)| title(name.as_deref(), *nanos, arguments.since));
-        screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.look())))?;
+        screen.write(&format!("{}{}", title.unwrap_or_default(), shown.draw(screen.layout())))?;
     }
     // Stored only after the output was written, so that a closed pipe keeps the old totals.
     let last = (arguments.since == Some(Since::Last)).then(|| baseline::last(arguments.of.as_deref()));
@@ -131,7 +131,7 @@ fn watch(arguments: &Show, socket: &Path, seconds: f64) -> Result<(), Failure> {
                 is_waiting = false;
                 match arguments.json {
                     true => screen.write(&format!("{}\n", serde_json::to_string(&shown)?))?,
-                    false => redraw(screen, &draw(&shown, earlier.as_ref(), screen.look()))?,
+                    false => redraw(screen, &draw(&shown, earlier.as_ref(), screen.layout()))?,
                 }
                 earlier = Some(shown);
             }
@@ -168,11 +168,11 @@ pub(super) fn is_passing(error: &anyhow::Error) -> bool {
 
 /// Draws a view, as the difference to the previous view if both are from the same run.
 #[expect(clippy::cast_precision_loss, reason = "a period of seconds")]
-fn draw(shown: &Shown, earlier: Option<&Shown>, look: Look) -> String {
+fn draw(shown: &Shown, earlier: Option<&Shown>, layout: Layout) -> String {
     let earlier = earlier.filter(|earlier| earlier.uptime_nanos < shown.uptime_nanos);
-    let Some(earlier) = earlier else { return shown.draw(look) };
+    let Some(earlier) = earlier else { return shown.draw(layout) };
     let seconds = (shown.uptime_nanos - earlier.uptime_nanos) as f64 / 1e9;
-    shown.clone().since(earlier).draw(Look { seconds: Some(seconds), ..look })
+    shown.clone().since(earlier).draw(Layout { seconds: Some(seconds), ..layout })
 }
 
 fn redraw(screen: Screen, text: &str) -> std::io::Result<()> {

@@ -69,7 +69,7 @@ fn request(arguments: &Capture, program: String) -> CaptureRequest {
 fn complain(text: &str, code: u8) -> Failure {
     let screen = Screen::stderr();
     // An error of the write cannot be reported.
-    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
+    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.layout().bad("error")));
     Failure::Told(code)
 }
 

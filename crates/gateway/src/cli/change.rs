@@ -6,7 +6,7 @@ use super::failure::{Failure, WRONG, complain};
 use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask, Compared, Confirmed, ReloadRequest, Reloaded};
-use crate::show::Look;
+use crate::show::Layout;
 
 pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
     let &Reload { dry_run, yes, confirm, .. } = arguments;
@@ -14,7 +14,7 @@ pub(super) fn reload(arguments: &Reload) -> Result<(), Failure> {
     let answer = ask(&arguments.gateway, Ask::Reload(request))?;
     let Answer::Reloaded(reloaded) = answer else { return Err(odd(&answer)) };
     let screen = Screen::stdout();
-    Ok(screen.write(&say(&reloaded, confirm, screen.look()))?)
+    Ok(screen.write(&say(&reloaded, confirm, screen.layout()))?)
 }
 
 pub(super) fn confirm(gateway: &Which) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub(super) fn diff(arguments: &Diff) -> Result<(), Failure> {
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&compared)?)
     } else {
-        draw(&compared, screen.look())
+        draw(&compared, screen.layout())
     };
     screen.write(&text)?;
     if compared.changes.is_empty() { Ok(()) } else { Err(Failure::Told(DIFFERENT)) }
@@ -55,18 +55,18 @@ fn ask(gateway: &Which, ask: Ask) -> Result<Answer, Failure> {
     Ok(Client::connect(&gateway.socket()?)?.ask(ask)?)
 }
 
-fn draw(compared: &Compared, look: Look) -> String {
+fn draw(compared: &Compared, layout: Layout) -> String {
     if compared.changes.is_empty() {
         return format!("{}: the running configuration equals {}\n", compared.gateway, compared.file);
     }
-    let head = look.dim(&format!(
+    let head = layout.dim(&format!(
         "{}: difference from the running configuration to {}:\n",
         compared.gateway, compared.file
     ));
-    head + &lines(&compared.changes, look)
+    head + &lines(&compared.changes, layout)
 }
 
-pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String {
+pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, layout: Layout) -> String {
     let mut text = reloaded.warnings.clone();
     if !text.is_empty() {
         text.push_str("\n\n");
@@ -74,15 +74,15 @@ pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String
     if reloaded.changes.is_empty() {
         return text + "nothing has changed\n";
     }
-    text.push_str(&lines(&reloaded.changes, look));
+    text.push_str(&lines(&reloaded.changes, layout));
     let end = match (reloaded.applied, reloaded.confirm) {
         (false, _) => "not applied: this was a dry run".to_owned(),
         (true, Some(seconds)) => format!("applied; reverted in {seconds} s unless `polder confirm` is run"),
         (true, None) => "applied".to_owned(),
     };
-    text.push_str(&look.dim(&format!("{end}\n")));
+    text.push_str(&layout.dim(&format!("{end}\n")));
     if reloaded.applied && reloaded.confirm != asked {
-        text.push_str(&look.bad(
+        text.push_str(&layout.bad(
             "the gateway is older than this program and does not revert the change by \
                                  itself\n",
         ));
@@ -90,11 +90,11 @@ pub(super) fn say(reloaded: &Reloaded, asked: Option<u32>, look: Look) -> String
     text
 }
 
-fn lines(changes: &[String], look: Look) -> String {
+fn lines(changes: &[String], layout: Layout) -> String {
     let line = |change: &String| match change.chars().next() {
-        Some('+') => look.good(change),
-        Some('-' | '!') => look.bad(change),
-        _ => look.odd(change),
+        Some('+') => layout.good(change),
+        Some('-' | '!') => layout.bad(change),
+        _ => layout.odd(change),
     };
     changes.iter().map(|change| format!("{}\n", line(change))).collect()
 }

@@ -6,7 +6,7 @@ use super::screen::Screen;
 use crate::config::model::Configuration;
 use crate::config::{LoadError, Report, load};
 use crate::runtime::preflight::{self, PreflightFinding, Severity};
-use crate::show::Look;
+use crate::show::Layout;
 use serde_json::json;
 
 pub(super) fn check(arguments: &Check) -> Result<(), Failure> {
@@ -26,10 +26,10 @@ pub(super) fn check(arguments: &Check) -> Result<(), Failure> {
         print_json(&loaded.warnings, &seen)?;
     } else {
         let screen = Screen::stdout();
-        let look = screen.look();
-        let mut text = loaded.warnings.render(look.colour);
-        text.push_str(&summary(&loaded.configuration, &arguments.file.display().to_string(), look));
-        text.push_str(&draw(&seen, look));
+        let layout = screen.layout();
+        let mut text = loaded.warnings.render(layout.colour);
+        text.push_str(&summary(&loaded.configuration, &arguments.file.display().to_string(), layout));
+        text.push_str(&draw(&seen, layout));
         screen.write(&text)?;
     }
     let worst = seen.iter().map(|seen| seen.severity).max();
@@ -42,7 +42,7 @@ fn print_json(report: &Report, seen: &[PreflightFinding]) -> std::io::Result<()>
     Screen::stdout().write(&format!("{text}\n"))
 }
 
-fn summary(configuration: &Configuration, file: &str, look: Look) -> String {
+fn summary(configuration: &Configuration, file: &str, layout: Layout) -> String {
     let count = |number: usize, noun: &str| match number {
         0 => None,
         1 => Some(format!("1 {noun}")),
@@ -54,23 +54,23 @@ fn summary(configuration: &Configuration, file: &str, look: Look) -> String {
         count(configuration.bridges.len(), "bridge"),
     ];
     let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    format!("{} {file}: {parts}\n", look.good("✓"))
+    format!("{} {file}: {parts}\n", layout.good("✓"))
 }
 
-fn draw(seen: &[PreflightFinding], look: Look) -> String {
+fn draw(seen: &[PreflightFinding], layout: Layout) -> String {
     let mut text = String::new();
     let mut last = "";
     for finding in seen {
         if finding.of != last {
-            text.push_str(&format!("\n{}\n", look.bold(&format!("[{}]", finding.of))));
+            text.push_str(&format!("\n{}\n", layout.bold(&format!("[{}]", finding.of))));
             last = &finding.of;
         }
         let mark = match finding.severity {
-            Severity::Fine => look.good("✓"),
-            Severity::Warning => look.odd("!"),
-            Severity::Problem => look.bad("✗"),
+            Severity::Fine => layout.good("✓"),
+            Severity::Warning => layout.odd("!"),
+            Severity::Problem => layout.bad("✗"),
         };
-        text.push_str(&look.entry(&mark, &finding.topic, &finding.text));
+        text.push_str(&layout.entry(&mark, &finding.topic, &finding.text));
     }
     text
 }

@@ -6,7 +6,7 @@ use super::screen::Screen;
 use crate::config::device::Device;
 use crate::config::load;
 use crate::doctor::{Finding, Host, State, measure};
-use crate::show::Look;
+use crate::show::Layout;
 use serde_json::json;
 
 pub(super) fn doctor(arguments: &Doctor) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(super) fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     let screen = Screen::stdout();
     let text = match arguments.json {
         true => format!("{}\n", json!({ "format": 1, "findings": findings })),
-        false => draw(&findings, screen.look()),
+        false => draw(&findings, screen.layout()),
     };
     Ok(screen.write(&text)?)
 }
@@ -35,7 +35,7 @@ fn interface(device: &Device) -> Option<String> {
     }
 }
 
-fn draw(findings: &[Finding], look: Look) -> String {
+fn draw(findings: &[Finding], layout: Layout) -> String {
     let mut text = String::new();
     let mut last = "";
     for finding in findings {
@@ -43,19 +43,19 @@ fn draw(findings: &[Finding], look: Look) -> String {
             text.push_str(&format!(
                 "{}{}\n",
                 if last.is_empty() { "" } else { "\n" },
-                look.bold(&format!("[{}]", finding.of))
+                layout.bold(&format!("[{}]", finding.of))
             ));
             last = &finding.of;
         }
         let mark = match finding.state {
-            State::Good => look.good("✓"),
-            State::Costly => look.odd("!"),
-            State::Unknown => look.dim("?"),
+            State::Good => layout.good("✓"),
+            State::Costly => layout.odd("!"),
+            State::Unknown => layout.dim("?"),
         };
-        text.push_str(&look.entry(&mark, finding.topic, &finding.text));
+        text.push_str(&layout.entry(&mark, finding.topic, &finding.text));
         for (what, command) in [("change", &finding.change), ("back", &finding.undo)] {
             if let Some(command) = command {
-                text.push_str(&look.entry(" ", "", &format!("{what}: {command}")));
+                text.push_str(&layout.entry(" ", "", &format!("{what}: {command}")));
             }
         }
     }

@@ -7,7 +7,7 @@ use super::screen::Screen;
 use crate::clock::Clock;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask, Draining};
-use crate::show::look::grouped;
+use crate::show::layout::grouped;
 use anyhow::{Context as _, ensure};
 use polder_datapath::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -7,7 +7,7 @@ use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};
 use crate::events::{Event, Level, Read};
-use crate::show::Look;
+use crate::show::Layout;
 use std::path::Path;
 use std::time::Duration;
 
@@ -93,26 +93,26 @@ fn print(read: &Read, json: bool) -> Result<(), Failure> {
     if read.lost > 0 {
         match json {
             true => text.push_str(&format!("{{\"lost\":{}}}\n", read.lost)),
-            false => text.push_str(&screen.look().odd(&format!("{} events were lost\n", read.lost))),
+            false => text.push_str(&screen.layout().odd(&format!("{} events were lost\n", read.lost))),
         }
     }
     for event in &read.events {
         match json {
             true => text.push_str(&format!("{}\n", serde_json::to_string(event)?)),
-            false => text.push_str(&line(event, screen.look())),
+            false => text.push_str(&line(event, screen.layout())),
         }
     }
     if text.is_empty() { Ok(()) } else { Ok(screen.write(&text)?) }
 }
 
-fn line(event: &Event, look: Look) -> String {
+fn line(event: &Event, layout: Layout) -> String {
     let level = match event.level {
-        Level::Debug => look.dim("debug"),
-        Level::Info => look.good("info "),
-        Level::Warn => look.odd("warn "),
-        Level::Error => look.bad("error"),
+        Level::Debug => layout.dim("debug"),
+        Level::Info => layout.good("info "),
+        Level::Warn => layout.odd("warn "),
+        Level::Error => layout.bad("error"),
     };
-    format!("{} {level} {}\n", look.dim(&time(event.unix_nanos)), event.text)
+    format!("{} {level} {}\n", layout.dim(&time(event.unix_nanos)), event.text)
 }
 
 /// UTC time as in RFC 3339, with milliseconds.
@@ -169,6 +169,6 @@ mod tests {
     fn an_event_is_a_line() {
         let kind = EventKind::WorkerMode { worker: 0, mode: "polling".to_owned() };
         let event = Event { number: 1, unix_nanos: 0, level: kind.level(), text: kind.text(), kind };
-        assert_eq!(line(&event, Look::PLAIN), "1970-01-01T00:00:00.000Z debug worker 0: polling\n");
+        assert_eq!(line(&event, Layout::PLAIN), "1970-01-01T00:00:00.000Z debug worker 0: polling\n");
     }
 }

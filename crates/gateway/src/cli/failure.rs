@@ -34,14 +34,14 @@ pub(super) fn complain(error: &anyhow::Error) {
                 1 => "1 error".to_owned(),
                 several => format!("{several} errors"),
             };
-            format!("{}\n{}: {count}\n", report.render(screen.look().colour), screen.look().bad("error"))
+            format!("{}\n{}: {count}\n", report.render(screen.layout().colour), screen.layout().bad("error"))
         }
         Some(LoadError::Unreadable { .. }) | None => match error.downcast_ref() {
             // The gateway's report about its file, also printed in full.
             Some(ClientError::Refused { kind: Fault::Input, message }) if message.contains('\n') => {
                 format!("{message}\n")
             }
-            _ => format!("{}: {error:#}\n", screen.look().bad("error")),
+            _ => format!("{}: {error:#}\n", screen.layout().bad("error")),
         },
     };
     // An error of the write cannot be reported.

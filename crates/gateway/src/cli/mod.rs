@@ -81,7 +81,7 @@ fn tell(error: &clap::Error) -> ExitCode {
 fn carry_out(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => {
-            journal::begin(Screen::stderr().look().colour)?;
+            journal::begin(Screen::stderr().layout().colour)?;
             let consent = Consent { yes: run.yes, confirm: run.confirm };
             match &run.take_over {
                 None => Ok(crate::runtime::run::run(&run.file, consent)?),

@@ -45,7 +45,7 @@ pub(super) fn port(command: &PortCommand) -> Result<(), Failure> {
         ask(&mut client, request)?
     };
     let screen = Screen::stdout();
-    Ok(screen.write(&say(&reloaded, None, screen.look()))?)
+    Ok(screen.write(&say(&reloaded, None, screen.layout()))?)
 }
 
 /// TOML tables from the arguments.

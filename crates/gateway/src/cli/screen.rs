@@ -1,8 +1,8 @@
 //! Text output: plain into pipes and files, with colours and the right width on terminals, ASCII if the
 //! locale is not UTF-8.
 
-use crate::show::Look;
-use crate::show::look::ascii;
+use crate::show::Layout;
+use crate::show::layout::ascii;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
@@ -33,9 +33,9 @@ impl Screen {
     }
 
     /// Layout options; colours on a terminal unless `NO_COLOR` is set.
-    pub(super) fn look(self) -> Look {
+    pub(super) fn layout(self) -> Layout {
         let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Look { colour: self.is_terminal && !is_forbidden, seconds: None, width: self.width() }
+        Layout { colour: self.is_terminal && !is_forbidden, seconds: None, width: self.width() }
     }
 
     /// Number of lines of the terminal; `None` for a pipe or a file.

@@ -41,7 +41,7 @@ pub(super) fn trace(arguments: &Arguments) -> Result<(), Failure> {
             screen.write(&format!("{}\n", serde_json::to_string(&traced)?))?;
         } else {
             let gap = if number > 0 { "\n" } else { "" };
-            screen.write(&format!("{gap}{}", traced.draw(screen.look())))?;
+            screen.write(&format!("{gap}{}", traced.draw(screen.layout())))?;
         }
     }
     Ok(())
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<Spec, Failure> {
 fn complain(text: &str) -> Failure {
     let screen = Screen::stderr();
     // An error of the write cannot be reported.
-    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bad("error")));
+    let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.layout().bad("error")));
     Failure::Told(WRONG)
 }
 
@@ -109,7 +109,7 @@ fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
         let screen = Screen::stderr();
         let text = format!("{cut} of {total} packets were captured in part: missing bytes are read as zeros");
         // An error of the write cannot be reported.
-        let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.look().bold("note")));
+        let _: io::Result<()> = screen.write(&format!("{}: {text}\n", screen.layout().bold("note")));
     }
     Ok(chosen.into_iter().map(|frame| Frame { bytes: frame.bytes.to_vec(), whole: frame.whole }).collect())
 }

@@ -10,7 +10,7 @@ use super::screen::Screen;
 use crate::control::client::Client;
 use crate::control::{Answer, Ask};
 use crate::runtime::upgrade::TakenOver;
-use crate::show::look::duration;
+use crate::show::layout::duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};

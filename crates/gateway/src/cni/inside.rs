@@ -4,7 +4,7 @@ use super::call::Call;
 use super::error::{CHANGED, CniError, ENVIRONMENT, KERNEL};
 use super::pair::{self, BY_MAC, NOT_AT_ALL, look, refused, with_flags};
 use super::result::{Cidr, Ip, Route, Success};
-use crate::kernel::message::{Item, Said, Target, said};
+use crate::kernel::message::{Content, Item, Target, said};
 use polder_devices::netlink::link::Link;
 use polder_devices::netlink::{Client, put};
 use rustix::io::Errno;
@@ -123,8 +123,10 @@ impl Namespace {
         let answers = self.inside(dump).and_then(|answers| answers);
         let answers = answers.map_err(|error: Errno| refused("read the container's addresses", error))?;
         let items = answers.iter().filter_map(|(kind, body)| match said(*kind, body) {
-            Said::There(item) => Some(item),
-            Said::Gone(_) | Said::Settings | Said::Done | Said::Error(_) | Said::Nothing => None,
+            Content::There(item) => Some(item),
+            Content::Gone(_) | Content::Settings | Content::Done | Content::Error(_) | Content::Nothing => {
+                None
+            }
         });
         let items = items.collect::<Vec<_>>();
         let lacks = |what: String| {
@@ -272,7 +274,7 @@ mod tests {
             let route = route(dst, gw);
             let hop = hop.map(|hop| hop.parse().expect("an address"));
             assert_eq!(next_hop(&route, &ips), hop, "{dst}");
-            let Said::There(item) = said(libc::RTM_NEWROUTE, &route_body(7, &route, hop)) else {
+            let Content::There(item) = said(libc::RTM_NEWROUTE, &route_body(7, &route, hop)) else {
                 panic!("{dst}")
             };
             assert!(is_route(&item, 7, &route, hop) && !is_route(&item, 8, &route, hop), "{item:?}");
@@ -283,7 +285,7 @@ mod tests {
     fn the_kernel_is_told_the_address_that_check_looks_for() {
         for text in ["192.0.2.5/24", "2001:db8::5/64"] {
             let address = text.parse().expect("an address");
-            let Said::There(item) = said(libc::RTM_NEWADDR, &address_body(7, address)) else {
+            let Content::There(item) = said(libc::RTM_NEWADDR, &address_body(7, address)) else {
                 panic!("{text}")
             };
             let ip = Ip { interface: None, address, gateway: None };

@@ -3,7 +3,7 @@
 //! `polder show` prints the line when no gateway runs; the next gateway has it in its log and in its views. A
 //! gateway that ends in order removes the file.
 
-use crate::show::look::duration;
+use crate::show::layout::duration;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};

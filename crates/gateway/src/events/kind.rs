@@ -1,7 +1,7 @@
 //! Kinds of events.
 
 use super::words::{held_routes, of_vlan, program_in_front, refused, synchronized};
-use crate::show::look::{duration, grouped};
+use crate::show::layout::{duration, grouped};
 use serde::{Deserialize, Serialize};
 
 /// Log level of an event.

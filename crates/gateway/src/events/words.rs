@@ -1,6 +1,6 @@
 //! Longer texts of events.
 
-use crate::show::look::grouped;
+use crate::show::layout::grouped;
 
 /// Finding about another application's BPF program that receives a port's packets first.
 pub fn program_in_front(program: &str) -> String {

@@ -4,7 +4,7 @@ use super::gateway::{Gateway, PortState};
 use super::show::uptime;
 use crate::config::model::Role;
 use crate::events::{EventKind, Events};
-use crate::show::look::{duration, grouped};
+use crate::show::layout::{duration, grouped};
 use polder_datapath::drops::DropReason;
 use polder_datapath::units::Nanos;
 
@@ -62,7 +62,7 @@ pub(super) fn announce_port(state: &PortState, events: &Events) {
 }
 
 /// Logs the totals of a stopped gateway, and whether every packet is accounted for.
-pub(super) fn farewell(gateway: &Gateway) {
+pub(super) fn log_totals(gateway: &Gateway) {
     let accounts = gateway.accounts();
     let queues = gateway.queue_counters();
     let drops = DropReason::ALL

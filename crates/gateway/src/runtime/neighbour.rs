@@ -5,7 +5,7 @@
 //! keeps an entry from going stale. The router resolves neighbours on ports that the kernel does not have;
 //! there the datagram reaches Polder by the host's TAP.
 
-use crate::kernel::message::{Item, Said, said};
+use crate::kernel::message::{Content, Item, said};
 use polder_datapath::wire::MacAddress;
 use polder_devices::netlink::Client;
 use rustix::net::netdevice::name_to_index;
@@ -59,7 +59,7 @@ fn dump(address: IpAddr) -> HashMap<(u32, IpAddr), MacAddress> {
 
 /// Interface, address and link-layer address of a neighbour message, if the last is valid.
 fn of_entry(kind: u16, body: &[u8]) -> Option<((u32, IpAddr), MacAddress)> {
-    let Said::There(Item::Neighbour(index, found, neighbour)) = said(kind, body) else { return None };
+    let Content::There(Item::Neighbour(index, found, neighbour)) = said(kind, body) else { return None };
     let mac = neighbour.mac.filter(|_| neighbour.state & VALID != 0)?;
     Some(((index, found), MacAddress(mac)))
 }

@@ -12,7 +12,7 @@
 //! 5. The control loop: slow work for ports and tunnels, signals, the service manager's watchdog.
 //! 6. The end: requests are refused, workers drain, ports close, totals are logged.
 
-use super::announce::{announce, farewell};
+use super::announce::{announce, log_totals};
 use super::confirmation::{Back, Pending};
 use super::connections::Followed;
 use super::ending::{self, Ending};
@@ -372,7 +372,7 @@ fn stop(
 ) -> Result<()> {
     let mut gateway = lock(gateway);
     gateway.stop();
-    farewell(&gateway);
+    log_totals(&gateway);
     let words = EndReason::of(control);
     let why = match ended {
         Ok(None) => {

@@ -17,7 +17,7 @@ use crate::control::{
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
 use crate::kernel::notices::Notices;
-use crate::show::look::duration;
+use crate::show::layout::duration;
 use crate::show::modem::ModemRow;
 use polder_datapath::units::Nanos;
 use std::collections::BTreeSet;

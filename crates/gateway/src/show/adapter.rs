@@ -1,7 +1,7 @@
 //! Rows of a USB adapter in `polder show ports`.
 
 use super::family::Unit::{Bytes, Frames, Mbit, Packets, Plain};
-use super::look::{Look, grouped, percent};
+use super::layout::{Layout, grouped, percent};
 use super::nic::link;
 use super::row::rows;
 use serde::{Deserialize, Serialize};
@@ -114,12 +114,12 @@ impl BlockRow {
 
 impl AdapterRow {
     /// Mark for a good or bad state.
-    pub(super) fn mark(&self, look: Look) -> String {
-        if self.link_up { look.good("✓") } else { look.odd("!") }
+    pub(super) fn mark(&self, layout: Layout) -> String {
+        if self.link_up { layout.good("✓") } else { layout.odd("!") }
     }
 
     /// Lines about the adapter, as short phrases.
-    pub(super) fn lines(&self, look: Look) -> Vec<String> {
+    pub(super) fn lines(&self, layout: Layout) -> Vec<String> {
         let mut lines = vec![self.link()];
         match (&self.class, &self.blocks, &self.phy) {
             (Some(class), None, _) => lines.push(format!("{class}, one frame per transfer")),
@@ -128,7 +128,7 @@ impl AdapterRow {
                 lines.push(format!("{class}, {line}"));
                 let faults: u64 = blocks.faults.values().sum();
                 if faults > 0 {
-                    lines.push(format!("{} received blocks malformed", look.count(faults)));
+                    lines.push(format!("{} received blocks malformed", layout.count(faults)));
                 }
             }
             (None, _, Some(phy)) => lines.push(format!("PHY {phy}")),
@@ -136,7 +136,7 @@ impl AdapterRow {
         }
         lines.push(format!("URBs in flight: {} in, {} out", self.receive_urbs, self.send_urbs));
         let fill = percent(self.sent_bytes, self.sent_room).unwrap_or_else(|| "–".to_owned());
-        lines.push(format!("{} sent, {fill} full", look.count(self.sent_transfers)));
+        lines.push(format!("{} sent, {fill} full", layout.count(self.sent_transfers)));
         lines.push(format!(
             "overflow queue {}, at most {}",
             grouped(self.overflow),
@@ -145,11 +145,11 @@ impl AdapterRow {
         lines.push(format!("pending {}", grouped(self.pending)));
         let bad = self.bad_transfers + self.bad_requests;
         if bad > 0 {
-            lines.push(format!("{} transfers failed", look.count(bad)));
+            lines.push(format!("{} transfers failed", layout.count(bad)));
         }
         let wrong = self.checksum_errors + self.checksum_mismatches;
         if wrong > 0 {
-            lines.push(format!("{} packets with wrong checksums passed on", look.count(wrong)));
+            lines.push(format!("{} packets with wrong checksums passed on", layout.count(wrong)));
         }
         if self.mac_source.as_deref() == Some("random") {
             lines.push(
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn a_link_and_its_urbs_are_told() {
         assert_eq!(
-            row().lines(Look::PLAIN).join("; "),
+            row().lines(Layout::PLAIN).join("; "),
             "link 1000 Mbit/s full duplex, sends pause; PHY 0007:c132 at 1; URBs in flight 30 in, 2 out; \
              10 sent, 95.0 % full; overflow 0, at most 17; pending 0"
         );
         let down = AdapterRow { link_up: false, link_mbit: None, ..row() };
-        assert!(down.lines(Look::PLAIN)[0].starts_with("no link") && down.mark(Look::PLAIN) == "!");
+        assert!(down.lines(Layout::PLAIN)[0].starts_with("no link") && down.mark(Layout::PLAIN) == "!");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::family::Unit::{Bytes, Frames, Plain};
 use super::family::{Family, Labels};
-use super::look::Look;
+use super::layout::Layout;
 use super::row::rows;
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -156,11 +156,11 @@ impl Places {
 }
 
 impl Buffers {
-    pub(super) fn draw(&self, look: Look) -> String {
-        let mut table = Table::of::<PoolRow>(look);
+    pub(super) fn draw(&self, layout: Layout) -> String {
+        let mut table = Table::of::<PoolRow>(layout);
         for pool in &self.pools {
             table.add(pool);
-            pool.notes(look).into_iter().for_each(|note| table.note(note));
+            pool.notes(layout).into_iter().for_each(|note| table.note(note));
         }
         let mut text = table.draw();
         text.push_str(&self.places.draw(self.frame_bytes));
@@ -172,7 +172,7 @@ impl Buffers {
                                 report it",
                 self.strays
             );
-            text.push_str(&format!("{} {line}\n", look.bad("✗")));
+            text.push_str(&format!("{} {line}\n", layout.bad("✗")));
         }
         text
     }
@@ -224,11 +224,11 @@ impl PoolRow {
         }
     }
 
-    fn notes(&self, look: Look) -> Vec<String> {
+    fn notes(&self, layout: Layout) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |count: u64, text: &str| {
             if count > 0 {
-                notes.push(format!("{} {} {text}", look.odd("!"), look.count(count)));
+                notes.push(format!("{} {} {text}", layout.odd("!"), layout.count(count)));
             }
         };
         let more = if self.kind == "frames" { "memory_mib" } else { "fragments_mib" };
@@ -274,7 +274,7 @@ mod tests {
             held: 2,
         };
         let pools = vec![pool("frames", 3 << 20), pool("frames", 1 << 20), pool("blocks", (1 << 20) / 2)];
-        let text = Buffers { pools, transfers: vec![of_usb], ..Buffers::default() }.draw(Look::PLAIN);
+        let text = Buffers { pools, transfers: vec![of_usb], ..Buffers::default() }.draw(Layout::PLAIN);
         let transfers = "32 transfers in of 32768 bytes (usb0) = free 1 + in flight 29 + held 2";
         for part in [transfers, "5.5 MiB of memory = frames 4.0 + pieces 0.5 + USB transfers 1.0"] {
             assert!(text.contains(part), "{part} in {text}");
@@ -285,7 +285,7 @@ mod tests {
     fn trouble_is_said_with_its_remedy() {
         let pool = PoolRow { kind: "frames".to_owned(), exhausted: 17, ..PoolRow::default() };
         let buffers = Buffers { pools: vec![pool], strays: 5, ..Buffers::default() };
-        let text = buffers.draw(Look::PLAIN);
+        let text = buffers.draw(Layout::PLAIN);
         for part in ["17 times one was wanted", "`memory_mib`", "5 frames were dropped"] {
             assert!(text.contains(part), "{part} in {text}");
         }

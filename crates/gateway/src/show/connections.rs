@@ -3,7 +3,7 @@
 use super::family::Family;
 use super::family::Labels;
 use super::family::Unit::{ByteRate, Bytes, Nanos, PacketRate, Packets, Plain};
-use super::look::{Look, grouped};
+use super::layout::{Layout, grouped};
 use super::row::{Read, rows};
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ rows! {
         /// Packets carried since it was entered, in both directions.
         pub packets: u64 => state(Packets) right_of(11, "packets", |row, _| grouped(row.packets)),
         /// Bytes of those.
-        pub bytes: u64 => state(Bytes) right_of(12, "", |row, _| Look::PLAIN.bytes(row.bytes)),
+        pub bytes: u64 => state(Bytes) right_of(12, "", |row, _| Layout::PLAIN.bytes(row.bytes)),
     }
 }
 
@@ -166,15 +166,15 @@ impl ConnectionRow {
 }
 
 impl Connections {
-    pub(super) fn draw(&self, look: Look) -> String {
-        let mut text = self.totals(look);
+    pub(super) fn draw(&self, layout: Layout) -> String {
+        let mut text = self.totals(layout);
         if let Some(obstacle) = &self.obstacle {
-            text.push_str(&format!("{} No connection is carried: {obstacle}.\n", look.bad("✗")));
+            text.push_str(&format!("{} No connection is carried: {obstacle}.\n", layout.bad("✗")));
         } else if self.connections.is_empty() {
             text.push_str("No connection may be carried now.\n");
         }
         if !self.connections.is_empty() {
-            let mut table = Table::of::<ConnectionRow>(look).folding(["lane", "because"]);
+            let mut table = Table::of::<ConnectionRow>(layout).folding(["lane", "because"]);
             self.connections.iter().for_each(|row| table.add(row));
             text.push_str(&table.draw());
         }
@@ -186,7 +186,7 @@ impl Connections {
     }
 
     /// Numbers of connections, and reasons that keep others with the kernel, as text.
-    fn totals(&self, look: Look) -> String {
+    fn totals(&self, layout: Layout) -> String {
         if self.room == 0 {
             return String::new();
         }
@@ -199,7 +199,7 @@ impl Connections {
         let states = states.iter().filter(|(number, _)| *number > 0);
         let states =
             states.map(|(number, word)| format!(", {} {word}", grouped(*number))).collect::<String>();
-        let (packets, bytes) = (look.count(self.carried_packets), look.bytes(self.carried_bytes));
+        let (packets, bytes) = (layout.count(self.carried_packets), layout.bytes(self.carried_bytes));
         let mut text =
             format!("{} of at most {} connections{states}\n", grouped(self.entered), grouped(self.room));
         text.push_str(&format!("carried {packets} packets, {bytes}\n"));
@@ -210,7 +210,7 @@ impl Connections {
             (self.events_lost, "times conntrack events were lost and all connections were read again"),
         ];
         for (number, what) in remarks.iter().filter(|(number, _)| *number > 0) {
-            text.push_str(&format!("{} {} {what}\n", look.odd("!"), look.count(*number)));
+            text.push_str(&format!("{} {} {what}\n", layout.odd("!"), layout.count(*number)));
         }
         text
     }
@@ -262,14 +262,14 @@ mod tests {
             left_out: 1203,
             ..Connections::default()
         };
-        let text = connections.draw(Look::PLAIN);
+        let text = connections.draw(Layout::PLAIN);
         assert!(
             text.starts_with("1 204 of at most 16 384 connections, 1 200 carried, 4 waiting\n"),
             "{text}"
         );
         assert!(text.contains("! 17 found no room") && text.contains("… 1 203 more"), "{text}");
         let obstacle = Some("nftables chain `inet fw forward` looks at limit".to_owned());
-        let text = Connections { obstacle, ..connections }.draw(Look::PLAIN);
+        let text = Connections { obstacle, ..connections }.draw(Layout::PLAIN);
         assert!(
             text.contains("✗ No connection is carried: nftables chain") && text.contains("waiting"),
             "{text}"

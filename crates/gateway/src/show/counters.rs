@@ -1,7 +1,7 @@
 //! `polder show counters`: the conservation law.
 
 use super::family::Unit::{Addresses, Frames, Packets};
-use super::look::{Look, grouped};
+use super::layout::{Layout, grouped};
 use super::row::{Row as _, rows};
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
@@ -90,8 +90,8 @@ rows! {
 }
 
 impl Bridging {
-    fn draw(&self, look: Look) -> String {
-        let still = Look { seconds: None, ..look };
+    fn draw(&self, layout: Layout) -> String {
+        let still = Layout { seconds: None, ..layout };
         let columns = Self::columns().into_iter();
         let shown = columns.map(|(field, column)| (column.title, column.text(field, self, still)));
         let shown = shown.filter(|(_, count)| count != "0").map(|(title, count)| format!("{title} {count}"));
@@ -99,7 +99,7 @@ impl Bridging {
         if shown.is_empty() {
             return String::new();
         }
-        look.dim(&format!("addresses: {}", shown.join(", "))) + "\n"
+        layout.dim(&format!("addresses: {}", shown.join(", "))) + "\n"
     }
 }
 
@@ -115,7 +115,7 @@ impl Law {
     }
 
     /// The law in two lines, with its verdict.
-    pub(super) fn draw(&self, look: Look) -> String {
+    pub(super) fn draw(&self, layout: Layout) -> String {
         let [left, right] = self.sides();
         let side = |terms: Vec<(&str, u64)>| {
             // The first term is always shown; others if they are not 0.
@@ -125,16 +125,16 @@ impl Law {
                 .collect::<Vec<_>>()
                 .join(" + ")
         };
-        format!("{} = {}\n{}\n", side(left), side(right), self.verdict(look))
+        format!("{} = {}\n{}\n", side(left), side(right), self.verdict(layout))
     }
 
-    fn verdict(&self, look: Look) -> String {
+    fn verdict(&self, layout: Layout) -> String {
         match self.unaccounted {
-            0 => look.good("✓ nothing is unaccounted for"),
+            0 => layout.good("✓ nothing is unaccounted for"),
             count if count.unsigned_abs() <= IN_BETWEEN => {
-                look.dim(&format!("{count} in processing while the counters were read; 0 without traffic"))
+                layout.dim(&format!("{count} in processing while the counters were read; 0 without traffic"))
             }
-            count => look.bad(&format!("✗ {count} unaccounted for")),
+            count => layout.bad(&format!("✗ {count} unaccounted for")),
         }
     }
 
@@ -162,7 +162,7 @@ const IN_BETWEEN: u64 = 4096;
 
 impl Counters {
     /// Both sides of the law in two columns.
-    pub(super) fn draw(&self, look: Look) -> String {
+    pub(super) fn draw(&self, layout: Layout) -> String {
         let law = &self.law;
         let columns = [
             ("in", Align::Left),
@@ -170,7 +170,7 @@ impl Counters {
             ("   out", Align::Left),
             ("packets", Align::Right),
         ];
-        let mut table = Table::new(look, columns);
+        let mut table = Table::new(layout, columns);
         let [left, right] = law.sides();
         // The right side has more terms.
         let left = left.into_iter().map(Some).chain(core::iter::repeat(None));
@@ -181,10 +181,10 @@ impl Counters {
         let sum = [String::new(), grouped(law.incoming()), "   ".to_owned(), grouped(law.outgoing())];
         table.row(sum);
         let mut text = table.draw();
-        text.push_str(&format!("\n{}\n", law.verdict(look)));
-        text.push_str(&self.bridging.draw(look));
+        text.push_str(&format!("\n{}\n", law.verdict(layout)));
+        text.push_str(&self.bridging.draw(layout));
         if !self.drops.is_empty() {
-            text.push_str(&look.dim("drops by reason: polder show drops\n"));
+            text.push_str(&layout.dim("drops by reason: polder show drops\n"));
         }
         text
     }
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn what_bridges_learned_is_said_when_there_is_something() {
         let mut counters = Counters { law: law(), ..Counters::default() };
-        assert!(!counters.draw(Look::PLAIN).contains("addresses"));
+        assert!(!counters.draw(Layout::PLAIN).contains("addresses"));
         counters.bridging = Bridging { learned: 17, moved: 2, ..Bridging::default() };
-        assert!(counters.draw(Look::PLAIN).contains("addresses: learned 17, moved 2\n"));
+        assert!(counters.draw(Layout::PLAIN).contains("addresses: learned 17, moved 2\n"));
     }
 
     #[test]
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn seventeen_missing_packets_are_said() {
         let missing = Law { unaccounted: 17_000, ..law() };
-        assert!(missing.draw(Look::PLAIN).contains("✗ 17000 unaccounted for"));
-        assert!(law().draw(Look::PLAIN).contains("17 on their way"));
+        assert!(missing.draw(Layout::PLAIN).contains("✗ 17000 unaccounted for"));
+        assert!(law().draw(Layout::PLAIN).contains("17 on their way"));
         let none = Law { unaccounted: 0, ..law() };
         assert_eq!(
-            none.draw(Look::PLAIN),
+            none.draw(Layout::PLAIN),
             "received 1 000 + cloned 3 = transmitted 900 + dropped 86\n✓ nothing is unaccounted for\n"
         );
     }

@@ -2,7 +2,7 @@
 
 use super::family::Unit::Packets;
 use super::family::{Family, Labels};
-use super::look::{Look, wrap};
+use super::layout::{Layout, wrap};
 use super::row::rows;
 use super::table::{Align, Table};
 use polder_datapath::drops::DropReason;
@@ -119,23 +119,23 @@ impl Drops {
         self
     }
 
-    pub(super) fn draw(&self, look: Look) -> String {
-        let mut text = self.draw_reasons(look);
+    pub(super) fn draw(&self, layout: Layout) -> String {
+        let mut text = self.draw_reasons(layout);
         if !self.not_by_port.is_empty() {
-            let of = |(reason, packets): (&String, &u64)| format!("{reason} {}", look.count(*packets));
+            let of = |(reason, packets): (&String, &u64)| format!("{reason} {}", layout.count(*packets));
             let all = self.not_by_port.iter().map(of).collect::<Vec<_>>().join(", ");
             let line = format!("not counted by port; total of all ports: {all}");
-            for line in wrap(&line, look.text_width(96, 2)) {
-                text += &format!("{}\n", look.dim(&line));
+            for line in wrap(&line, layout.text_width(96, 2)) {
+                text += &format!("{}\n", layout.dim(&line));
             }
         }
         text
     }
 
-    fn draw_reasons(&self, look: Look) -> String {
+    fn draw_reasons(&self, layout: Layout) -> String {
         if self.reasons.is_empty() {
             let at = self.port.as_ref().map(|port| format!(" at port {port}")).unwrap_or_default();
-            return format!("{}\n", look.good(&format!("no packet has been dropped{at}")));
+            return format!("{}\n", layout.good(&format!("no packet has been dropped{at}")));
         }
         let places = self.reasons.iter().map(DropRow::place).collect::<Vec<_>>();
         let place = if places.iter().all(String::is_empty) { "" } else { "where" };
@@ -145,24 +145,24 @@ impl Drops {
             ("reason", Align::Left),
             (place, Align::Left),
         ];
-        let mut table = Table::new(look, columns).folding(["where"]);
+        let mut table = Table::new(layout, columns).folding(["where"]);
         for (row, place) in self.reasons.iter().zip(places) {
-            table.row([look.count(row.packets), row.stage.clone(), row.reason.clone(), place]);
-            explain(&mut table, look, &row.meaning, &row.remedy);
+            table.row([layout.count(row.packets), row.stage.clone(), row.reason.clone(), place]);
+            explain(&mut table, layout, &row.meaning, &row.remedy);
         }
         table.draw()
     }
 }
 
-fn explain(table: &mut Table, look: Look, meaning: &str, remedy: &str) {
+fn explain(table: &mut Table, layout: Layout, meaning: &str, remedy: &str) {
     const WIDTH: usize = 88;
-    let width = look.text_width(WIDTH, 10);
+    let width = layout.text_width(WIDTH, 10);
     for line in wrap(meaning, width) {
-        table.note(look.dim(&format!("        {line}")));
+        table.note(layout.dim(&format!("        {line}")));
     }
     for (number, line) in wrap(remedy, width).into_iter().enumerate() {
         let mark = if number == 0 { "→" } else { " " };
-        table.note(format!("      {} {line}", look.odd(mark)));
+        table.note(format!("      {} {line}", layout.odd(mark)));
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(rows, [("tx-full", 40)]);
         let apart = of_lan.not_by_port.iter().map(|(reason, packets)| (reason.as_str(), *packets));
         assert_eq!(apart.collect::<Vec<_>>(), [("filtered", 7), ("tx-full", 51)]);
-        let text = drops.of_port("dmz").draw(Look::PLAIN);
+        let text = drops.of_port("dmz").draw(Layout::PLAIN);
         assert_eq!(
             text,
             "no packet has been dropped at port dmz\n\
@@ -219,12 +219,12 @@ mod tests {
 
     #[test]
     fn a_reason_is_shown_with_place_meaning_and_remedy() {
-        let text = drops(17, 7).draw(Look::PLAIN);
+        let text = drops(17, 7).draw(Layout::PLAIN);
         for part in ["17", "transmit", "tx-full", "lan, worker 0", "The port's transmit ring was full.", "→"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert_eq!(Drops::default().draw(Look::PLAIN), "no packet has been dropped\n");
+        assert_eq!(Drops::default().draw(Layout::PLAIN), "no packet has been dropped\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `polder show fdb`: bridges with their learned addresses.
 
 use super::family::Unit::{Addresses, Frames, Plain, Seconds};
-use super::look::{Look, duration, grouped};
+use super::layout::{Layout, duration, grouped};
 use super::row::rows;
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -97,17 +97,17 @@ pub(super) fn of_limit(learned: u32, limit: Option<u32>) -> String {
 /// Maximum number of addresses shown for a bridge.
 pub const MOST: usize = 65_536;
 
-pub(super) fn draw(bridges: &[BridgeRow], look: Look) -> String {
+pub(super) fn draw(bridges: &[BridgeRow], layout: Layout) -> String {
     if bridges.is_empty() {
         return "there is no bridge\n".to_owned();
     }
-    bridges.iter().map(|bridge| draw_bridge(bridge, look)).collect::<Vec<_>>().join("\n")
+    bridges.iter().map(|bridge| draw_bridge(bridge, layout)).collect::<Vec<_>>().join("\n")
 }
 
-fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
+fn draw_bridge(bridge: &BridgeRow, layout: Layout) -> String {
     let mut text = format!(
         "{}  {} of {} addresses, forgotten after {} s\n",
-        look.bold(&bridge.name),
+        layout.bold(&bridge.name),
         grouped(bridge.occupied.into()),
         grouped(bridge.capacity.into()),
         bridge.ageing_seconds
@@ -115,15 +115,15 @@ fn draw_bridge(bridge: &BridgeRow, look: Look) -> String {
     for member in &bridge.members {
         let vlans = member.vlans.as_ref().map(|vlans| format!("  {vlans}")).unwrap_or_default();
         let isolated = if member.isolated { "  isolated" } else { "" };
-        let state = if member.open { String::new() } else { format!("  {}", look.bad("closed")) };
+        let state = if member.open { String::new() } else { format!("  {}", layout.bad("closed")) };
         let learning = member.learning();
-        let rest = look.dim(&format!("  {learning}{vlans}{isolated}"));
+        let rest = layout.dim(&format!("  {learning}{vlans}{isolated}"));
         text.push_str(&format!("  {}{rest}{state}\n", member.name));
     }
     if bridge.entries.is_empty() {
         return text;
     }
-    let mut table = Table::of::<FdbRow>(look);
+    let mut table = Table::of::<FdbRow>(layout);
     bridge.entries.iter().for_each(|entry| table.add(entry));
     text.push('\n');
     text.push_str(&table.draw());
@@ -186,7 +186,7 @@ mod tests {
                 },
             ],
         };
-        insta::assert_snapshot!(draw(&[bridge], Look::PLAIN), @r"
+        insta::assert_snapshot!(draw(&[bridge], Layout::PLAIN), @r"
         br0  2 of 8 192 addresses, forgotten after 300 s
           lan  1 learnt
           guests  64 of 64 learnt, 7 evicted, 1 200 beyond the limit

@@ -1,7 +1,7 @@
 //! `polder show filters`: rules with the packets that each has matched.
 
 use super::family::Unit::{Bytes, Packets, Plain};
-use super::look::Look;
+use super::layout::Layout;
 use super::row::rows;
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -42,29 +42,29 @@ rows! {
         /// Conditions of the rule, by key of the configuration.
         pub conditions: BTreeMap<String, String> => key() left_of(3, "fits", fits),
         /// `accept`, `drop` or `reject`.
-        pub action: String => key() label("action") left_of(4, "action", |row, look| {
-            if row.action == "accept" { look.good(&row.action) } else { look.bad(&row.action) }
+        pub action: String => key() label("action") left_of(4, "action", |row, layout| {
+            if row.action == "accept" { layout.good(&row.action) } else { layout.bad(&row.action) }
         }),
         /// Packets that the rule decided on.
         pub packets: u64 => counter("filter_rule_matched", Packets) right(5, "packets"),
         /// Bytes of packets that the rule decided on.
         pub bytes: u64 => counter("filter_rule_matched", Bytes)
-            right_of(6, "bytes", |row, look| look.count(row.bytes)),
+            right_of(6, "bytes", |row, layout| layout.count(row.bytes)),
     }
 }
 
-fn fits(row: &FilterRow, _look: Look) -> String {
+fn fits(row: &FilterRow, _look: Layout) -> String {
     let asked = row.conditions.iter().map(|(key, value)| format!("{key} {value}"));
     let asked = asked.collect::<Vec<_>>().join(", ");
     if asked.is_empty() { "everything".to_owned() } else { asked }
 }
 
 impl Filters {
-    pub(super) fn draw(&self, look: Look) -> String {
+    pub(super) fn draw(&self, layout: Layout) -> String {
         if self.rules.is_empty() {
             return "there are no filters, and no stage for them\n".to_owned();
         }
-        let mut table = Table::of::<FilterRow>(look);
+        let mut table = Table::of::<FilterRow>(layout);
         self.rules.iter().for_each(|row| table.add(row));
         let mut text = table.draw();
         let parts = format!(
@@ -74,10 +74,10 @@ impl Filters {
             self.memory_bytes.div_ceil(1024),
             self.most_compared
         );
-        text.push_str(&format!("\n{}\n", look.dim(&parts)));
+        text.push_str(&format!("\n{}\n", layout.dim(&parts)));
         if self.answered + self.silenced > 0 {
-            let told = format!("rejected: {} answered, {} not", self.answered, self.silenced);
-            text.push_str(&format!("{}\n", look.dim(&told)));
+            let description = format!("rejected: {} answered, {} not", self.answered, self.silenced);
+            text.push_str(&format!("{}\n", layout.dim(&description)));
         }
         text
     }
@@ -115,10 +115,10 @@ mod tests {
     fn rules_are_drawn_in_their_order() {
         let filters =
             Filters { rules: vec![row(1, "22", 17)], answered: 1, tables: 1, boxes: 1, ..Filters::default() };
-        let text = filters.draw(Look::PLAIN);
+        let text = filters.draw(Layout::PLAIN);
         for part in ["destination_port 22", "drop", "17", "1 088", "rejected: 1 answered, 0 not"] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert!(Filters::default().draw(Look::PLAIN).contains("no filters"));
+        assert!(Filters::default().draw(Layout::PLAIN).contains("no filters"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 use super::family::Unit::{Bytes, Packets};
-use super::look::Look;
+use super::layout::Layout;
 use super::row::{Read, rows};
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -40,8 +40,8 @@ rows! {
         /// Failed redirects to it; none for a tunnel, and where there is no fast path.
         #[serde(default)]
         pub failed: Option<FailedRow> => rows()
-            right_of(5, "failed", |row, look| {
-                row.failed.as_ref().map(|failed| look.count(failed.packets)).unwrap_or_default()
+            right_of(5, "failed", |row, layout| {
+                row.failed.as_ref().map(|failed| layout.count(failed.packets)).unwrap_or_default()
             })
             left_of(6, "counted by", |row, _| row.failed.clone().unwrap_or_default().source),
     }
@@ -90,8 +90,8 @@ rows! {
 }
 
 impl Flows {
-    pub(super) fn draw(&self, look: Look) -> String {
-        let mut ports = Table::of::<FastPathRow>(look);
+    pub(super) fn draw(&self, layout: Layout) -> String {
+        let mut ports = Table::of::<FastPathRow>(layout);
         let mut reasons = BTreeSet::new();
         for row in self.ports.iter().chain(&self.tunnels) {
             ports.add(row);
@@ -99,12 +99,12 @@ impl Flows {
         }
         for reason in reasons {
             let text = format!("failed redirects are counted by the outgoing interface: {reason}");
-            ports.remark(&look.dim("·"), &text);
+            ports.remark(&layout.dim("·"), &text);
         }
         if self.flows.is_empty() {
             return ports.draw() + "No flow is carried in the kernel now.\n";
         }
-        let mut flows = Table::of::<CarriedRow>(look);
+        let mut flows = Table::of::<CarriedRow>(layout);
         self.flows.iter().for_each(|row| flows.add(row));
         format!("{}\n{}", ports.draw(), flows.draw())
     }
@@ -143,21 +143,21 @@ mod tests {
         };
         let mut now = counted(20, "tracepoint", None);
         now.difference(&counted(3, "tracepoint", None));
-        let text = now.draw(Look::PLAIN);
+        let text = now.draw(Layout::PLAIN);
         assert!(text.contains("17") && text.contains("tracepoint") && !text.contains("redirects"), "{text}");
         let mut now = counted(20, "tracepoint", None);
         now.difference(&counted(3, "interface", None));
         assert_eq!(now.ports[0].failed.as_ref().map(|failed| failed.packets), Some(20), "another counter");
-        let text = counted(17, "interface", Some("no right")).draw(Look::PLAIN);
+        let text = counted(17, "interface", Some("no right")).draw(Layout::PLAIN);
         assert!(text.contains("counted by the interface they go to: no right"), "{text}");
     }
 
     #[test]
     fn a_port_without_fast_path_says_why() {
-        let text = flows(1).draw(Look::PLAIN);
+        let text = flows(1).draw(Layout::PLAIN);
         assert!(text.contains("no: it has a queue") && text.contains("yes"), "{text}");
         assert!(!text.contains("failed redirects"), "{text}");
         let none = Flows { flows: Vec::new(), ..flows(1) };
-        assert!(none.draw(Look::PLAIN).contains("No flow is carried"));
+        assert!(none.draw(Layout::PLAIN).contains("No flow is carried"));
     }
 }

@@ -15,10 +15,10 @@ pub mod counters;
 pub mod drops;
 pub(crate) mod family;
 pub mod fdb;
+mod field_value;
 pub mod filters;
 pub mod flows;
-mod held;
-pub mod look;
+pub mod layout;
 pub mod modem;
 pub mod nic;
 pub mod path;
@@ -35,9 +35,9 @@ pub mod top;
 pub mod tunnels;
 pub mod workers;
 
-pub use look::Look;
+pub use layout::Layout;
 
-use row::Held as _;
+use row::FieldValue as _;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -237,34 +237,34 @@ impl Shown {
     }
 
     /// The view as text for a terminal, ending with a newline.
-    pub fn draw(&self, look: Look) -> String {
-        let lost = self.lost_threads.iter().map(|lost| format!("{} {lost}\n", look.bad("✗")));
-        let text = self.draw_rows(look) + &lost.collect::<String>();
+    pub fn draw(&self, layout: Layout) -> String {
+        let lost = self.lost_threads.iter().map(|lost| format!("{} {lost}\n", layout.bad("✗")));
+        let text = self.draw_rows(layout) + &lost.collect::<String>();
         // The configuration is TOML, which must not be wrapped.
         let is_text = !matches!(self.view, View::Config(_));
-        match look.width.filter(|_| is_text) {
-            Some(width) => look::fit(&text, width),
+        match layout.width.filter(|_| is_text) {
+            Some(width) => layout::fit(&text, width),
             None => text,
         }
     }
 
-    fn draw_rows(&self, look: Look) -> String {
+    fn draw_rows(&self, layout: Layout) -> String {
         match &self.view {
-            View::Path(path) => path.draw(&self.gateway, self.uptime_nanos, look),
-            View::Ports(rows) => ports::draw(rows, look),
-            View::Tunnels(rows) => tunnels::draw(rows, look),
-            View::Fdb(rows) => fdb::draw(rows, look),
-            View::Routes(routes) => routes.draw(look),
-            View::Neighbors(rows) => routes::draw_neighbours(rows, look),
-            View::Filters(filters) => filters.draw(look),
-            View::Flows(flows) => flows.draw(look),
-            View::Connections(connections) => connections.draw(look),
-            View::Drops(drops) => drops.draw(look),
-            View::Counters(counters) => counters.draw(look),
-            View::Workers(rows) => workers::draw(rows, look),
-            View::Steering(steering) => steering::draw(steering, look),
-            View::Buffers(buffers) => buffers.draw(look),
-            View::Queues(rows) => queues::draw(rows, look),
+            View::Path(path) => path.draw(&self.gateway, self.uptime_nanos, layout),
+            View::Ports(rows) => ports::draw(rows, layout),
+            View::Tunnels(rows) => tunnels::draw(rows, layout),
+            View::Fdb(rows) => fdb::draw(rows, layout),
+            View::Routes(routes) => routes.draw(layout),
+            View::Neighbors(rows) => routes::draw_neighbours(rows, layout),
+            View::Filters(filters) => filters.draw(layout),
+            View::Flows(flows) => flows.draw(layout),
+            View::Connections(connections) => connections.draw(layout),
+            View::Drops(drops) => drops.draw(layout),
+            View::Counters(counters) => counters.draw(layout),
+            View::Workers(rows) => workers::draw(rows, layout),
+            View::Steering(steering) => steering::draw(steering, layout),
+            View::Buffers(buffers) => buffers.draw(layout),
+            View::Queues(rows) => queues::draw(rows, layout),
             View::Config(written) => written.toml.clone(),
         }
     }
@@ -420,9 +420,9 @@ mod tests {
                 number(&mut json, "", &mut 0, more);
                 serde_json::from_value::<Shown>(json).expect("rows")
             });
-            let drawn = now.draw(Look::PLAIN);
+            let drawn = now.draw(Layout::PLAIN);
             let since = now.since(&then);
-            let drawn_since = since.draw(Look { seconds: Some(2.0), ..Look::PLAIN });
+            let drawn_since = since.draw(Layout { seconds: Some(2.0), ..Layout::PLAIN });
             let since = serde_json::to_string(&since).expect("rows are JSON").replace(",\"", ",\n\"");
             format!("{drawn}\n{drawn_since}\n{since}\n")
         });
@@ -445,7 +445,7 @@ mod tests {
     fn nothing_happens_between_a_view_and_itself() {
         for view in views() {
             let now = shown(view);
-            let text = now.clone().since(&now).draw(Look { seconds: Some(1.0), ..Look::PLAIN });
+            let text = now.clone().since(&now).draw(Layout { seconds: Some(1.0), ..Layout::PLAIN });
             assert!(!text.is_empty() && !text.contains("NaN") && !text.contains("inf"), "{text}");
         }
     }
@@ -477,12 +477,12 @@ mod tests {
             json["format"] = FORMAT.into();
             let now = serde_json::from_value::<Shown>(json).expect("rows");
             for (width, seconds) in [(60, None), (80, None), (80, Some(1.0)), (100, None), (160, Some(2.0))] {
-                let look = Look { width: Some(width), seconds, colour: false };
-                let text = now.draw(look);
+                let layout = Layout { width: Some(width), seconds, colour: false };
+                let text = now.draw(layout);
                 let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
                 let may = matches!(now.view, View::Config(_));
                 assert!(widest <= width || may, "{widest} columns of {width} in\n{text}");
-                let painted = now.draw(Look { colour: true, ..look });
+                let painted = now.draw(Layout { colour: true, ..layout });
                 assert_eq!(painted.lines().count(), text.lines().count(), "colours take no column");
             }
         }

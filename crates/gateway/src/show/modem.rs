@@ -1,6 +1,6 @@
 //! Rows of a modem in `polder show ports` and `polder modem`.
 
-use super::look::Look;
+use super::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// A modem.
@@ -61,8 +61,8 @@ pub struct SessionRow {
 
 impl ModemRow {
     /// Mark for a good or bad state.
-    pub(super) fn mark(&self, look: Look) -> String {
-        if self.connected { look.good("✓") } else { look.odd("!") }
+    pub(super) fn mark(&self, layout: Layout) -> String {
+        if self.connected { layout.good("✓") } else { layout.odd("!") }
     }
 
     /// Lines about the modem, as short phrases.

@@ -1,7 +1,7 @@
 //! Rows of a PCI device in `polder show ports`.
 
 use super::family::Unit::{Mbit, Nanos, Packets, Plain};
-use super::look::{Look, grouped};
+use super::layout::{Layout, grouped};
 use super::row::rows;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,30 +61,32 @@ rows! {
 
 impl NicRow {
     /// Mark for a good or bad state.
-    pub(super) fn mark(&self, look: Look) -> String {
-        if self.link_up { look.good("✓") } else { look.odd("!") }
+    pub(super) fn mark(&self, layout: Layout) -> String {
+        if self.link_up { layout.good("✓") } else { layout.odd("!") }
     }
 
     /// Lines about the device, as short phrases.
-    pub(super) fn lines(&self, look: Look) -> Vec<String> {
+    pub(super) fn lines(&self, layout: Layout) -> Vec<String> {
         let mut lines = vec![self.link()];
         lines.push(format!("ring: {} posted, {} to send", grouped(self.rx_posted), grouped(self.tx_used)));
         lines.push(match self.throttle_nanos / 1000 {
-            0 => format!("{} interrupts, not throttled", look.count(self.interrupts)),
-            micros => format!("{} interrupts, {micros} µs apart", look.count(self.interrupts)),
+            0 => format!("{} interrupts, not throttled", layout.count(self.interrupts)),
+            micros => format!("{} interrupts, {micros} µs apart", layout.count(self.interrupts)),
         });
         if self.segmented > 0 {
-            lines.push(format!("cut {} packets", look.count(self.segmented)));
+            lines.push(format!("cut {} packets", layout.count(self.segmented)));
         }
         if self.copied > 0 {
-            lines.push(format!("copied {} packets from foreign memory", look.count(self.copied)));
+            lines.push(format!("copied {} packets from foreign memory", layout.count(self.copied)));
         }
         if self.spurious > 0 {
-            lines.push(format!("{} spurious interrupts", look.count(self.spurious)));
+            lines.push(format!("{} spurious interrupts", layout.count(self.spurious)));
         }
         if self.checksum_errors > 0 {
-            lines
-                .push(format!("{} packets with wrong checksums passed on", look.count(self.checksum_errors)));
+            lines.push(format!(
+                "{} packets with wrong checksums passed on",
+                layout.count(self.checksum_errors)
+            ));
         }
         if !self.eeprom_is_good {
             lines.push("the checksum of its EEPROM is wrong".to_owned());
@@ -132,13 +134,13 @@ mod tests {
     #[test]
     fn link_ring_and_throttle_are_told() {
         assert_eq!(
-            row().lines(Look::PLAIN).join("; "),
+            row().lines(Layout::PLAIN).join("; "),
             "link 1000 Mbit/s full duplex, obeys pause; ring: 255 posted, 0 to send; 10 interrupts, 20 µs apart"
         );
         let down = NicRow { link_up: false, link_mbit: None, eeprom_is_good: false, ..row() };
-        let lines = down.lines(Look::PLAIN);
+        let lines = down.lines(Layout::PLAIN);
         assert!(
-            lines[0].starts_with("no link") && lines[3].contains("EEPROM") && down.mark(Look::PLAIN) == "!"
+            lines[0].starts_with("no link") && lines[3].contains("EEPROM") && down.mark(Layout::PLAIN) == "!"
         );
     }
 

@@ -14,8 +14,8 @@
 
 use super::counters::Law;
 use super::family::Unit::{Batches, Nanos, Packets};
-use super::look::width;
-use super::look::{Look, duration, mean, percent, ratio};
+use super::layout::width;
+use super::layout::{Layout, duration, mean, percent, ratio};
 use super::row::rows;
 use polder_datapath::counters::Stage;
 use serde::{Deserialize, Serialize};
@@ -114,18 +114,18 @@ impl StageRow {
 }
 
 impl Path {
-    pub(super) fn draw(&self, gateway: &str, uptime_nanos: u64, look: Look) -> String {
+    pub(super) fn draw(&self, gateway: &str, uptime_nanos: u64, layout: Layout) -> String {
         let names = self.ends.iter().map(|end| end.port.as_str());
         let names = names.chain(self.stages.iter().map(|stage| stage.stage.as_str()));
         let name = names.map(width).max().unwrap_or(0).max(NAME);
-        let mut picture = Picture { look, name, text: String::new() };
+        let mut picture = Picture { layout, name, text: String::new() };
         picture.title(gateway, self.workers.len(), uptime_nanos);
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.received)), ["╮", "┤"]);
         picture.stages(&self.stages);
         picture.ends(self.ends.iter().map(|end| (end.port.as_str(), end.transmitted)), ["┤", "╯"]);
         if self.carried > 0 {
             let (count, label) =
-                (look.count(self.carried), look.dim("carried in the kernel, bypassing all stages"));
+                (layout.count(self.carried), layout.dim("carried in the kernel, bypassing all stages"));
             picture.text.push_str(&format!("{count:>width$}  {label}\n", width = name + COUNT));
         }
         picture.text.push('\n');
@@ -133,7 +133,7 @@ impl Path {
             picture.workers(&self.workers);
         }
         picture.time(&self.workers);
-        picture.text.push_str(&self.law.draw(look));
+        picture.text.push_str(&self.law.draw(layout));
         picture.text
     }
 }
@@ -146,7 +146,7 @@ const COUNT: usize = 15;
 const BAR: usize = 20;
 
 struct Picture {
-    look: Look,
+    layout: Layout,
     /// Width of the names, in columns.
     name: usize,
     text: String,
@@ -160,24 +160,24 @@ impl Picture {
 
     fn title(&mut self, gateway: &str, workers: usize, uptime_nanos: u64) {
         let width = self.name;
-        let look = self.look;
+        let layout = self.layout;
         let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
-        let period = match look.seconds {
+        let period = match layout.seconds {
             Some(seconds) => format!("the last {seconds:.1} s"),
             None => format!("since the start {} ago", duration(uptime_nanos)),
         };
-        self.line(&format!("{}  {}", look.bold(gateway), look.dim(&format!("{workers}, {period}"))));
+        self.line(&format!("{}  {}", layout.bold(gateway), layout.dim(&format!("{workers}, {period}"))));
         let heads = format!(
             "{:width$}  {:4}{:>COUNT$}  {:>9}  {:>9}  of the time",
             "", "", "packets", "a batch", "ns each"
         );
-        self.line(&look.dim(&heads));
+        self.line(&layout.dim(&heads));
     }
 
     /// Draws the ports at one end of the rail; `corners` connect the first and the last port to it.
     fn ends<'a>(&mut self, ends: impl ExactSizeIterator<Item = (&'a str, u64)>, corners: [&str; 2]) {
         let width = self.name;
-        let look = self.look;
+        let layout = self.layout;
         let entry = corners[0] == "╮";
         if !entry {
             self.rail();
@@ -190,8 +190,8 @@ impl Picture {
                 _ => "┤",
             };
             let arrow = if entry { "╶─" } else { "◂─" };
-            let rail = look.line(&format!("{arrow}{corner}"));
-            self.line(&format!("{name:<width$} {rail}  {:>COUNT$}", look.count(packets)));
+            let rail = layout.line(&format!("{arrow}{corner}"));
+            self.line(&format!("{name:<width$} {rail}  {:>COUNT$}", layout.count(packets)));
         }
         if entry {
             self.rail();
@@ -200,7 +200,7 @@ impl Picture {
 
     fn rail(&mut self) {
         let width = self.name;
-        let rail = self.look.line("│");
+        let rail = self.layout.line("│");
         self.line(&format!("{:width$}   {rail}", ""));
     }
 
@@ -217,19 +217,19 @@ impl Picture {
 
     fn stage(&mut self, stage: &StageRow, share: f64) {
         let width = self.name;
-        let look = self.look;
+        let layout = self.layout;
         let rail = if stage.is_aside() { "├●" } else { "● " };
         let name = format!("{:<width$}", stage.stage);
-        let name = if stage.packets == 0 { look.dim(&name) } else { look.bold(&name) };
+        let name = if stage.packets == 0 { layout.dim(&name) } else { layout.bold(&name) };
         let line = format!(
             "{name}   {}{:>COUNT$}  {:>9}  {:>9}  ",
-            look.line(rail),
-            look.count(stage.packets),
+            layout.line(rail),
+            layout.count(stage.packets),
             mean(stage.packets_per_batch),
             mean(stage.nanos_per_packet),
         );
         let share = if stage.nanos() > 0.0 {
-            format!("{} {:.1} %", look.line(&bar(share)), share * 100.0)
+            format!("{} {:.1} %", layout.line(&bar(share)), share * 100.0)
         } else {
             String::new()
         };
@@ -241,28 +241,28 @@ impl Picture {
         if packets == 0 {
             return;
         }
-        let look = self.look;
-        let rail = look.line("│╰");
-        let count = format!("{:>COUNT$}", look.count(packets));
+        let layout = self.layout;
+        let rail = layout.line("│╰");
+        let count = format!("{:>COUNT$}", layout.count(packets));
         self.line(&format!(
             "{:width$}   {rail}{}  {}",
             "",
-            look.bad(&count),
-            look.bad(&format!("× {reason}"))
+            layout.bad(&count),
+            layout.bad(&format!("× {reason}"))
         ));
     }
 
     /// Draws packets of each stage, by worker.
     fn workers(&mut self, workers: &[WorkerPath]) {
         let width = self.name;
-        let look = self.look;
+        let layout = self.layout;
         let head = workers.iter().map(|worker| format!("{:>16}", format!("worker {}", worker.number)));
-        self.line(&look.dim(&format!("{:width$}  {}", "", head.collect::<String>())));
+        self.line(&layout.dim(&format!("{:width$}  {}", "", head.collect::<String>())));
         let Some(first) = workers.first() else { return };
         for (number, stage) in first.stages.iter().enumerate() {
             let cells = workers.iter().map(|worker| {
                 let packets = worker.stages.get(number).map_or(0, |stage| stage.packets);
-                format!("{:>16}", look.count(packets))
+                format!("{:>16}", layout.count(packets))
             });
             self.line(&format!("{:<width$}  {}", stage.stage, cells.collect::<String>()));
         }
@@ -271,7 +271,7 @@ impl Picture {
 
     /// Draws the use of the workers' time.
     fn time(&mut self, workers: &[WorkerPath]) {
-        let look = self.look;
+        let layout = self.layout;
         for worker in workers {
             let Some(asleep) = percent(worker.slept_nanos, worker.elapsed_nanos) else { continue };
             #[expect(
@@ -286,7 +286,7 @@ impl Picture {
             let waiting = worker.waited_nanos.unwrap_or(0).min(awake - stages);
             let share = |nanos| percent(nanos, worker.elapsed_nanos).unwrap_or_default();
             let name = if workers.len() > 1 { format!("worker {}: ", worker.number) } else { String::new() };
-            self.line(&look.dim(&format!(
+            self.line(&layout.dim(&format!(
                 "{name}{asleep} of the time asleep, {} in the stages, {} looking for work, {} waiting for a CPU",
                 share(stages),
                 share(awake - stages - waiting),
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_journey_is_a_picture() {
-        insta::assert_snapshot!(path().draw("access-point", 192_000_000_000, Look::PLAIN));
+        insta::assert_snapshot!(path().draw("access-point", 192_000_000_000, Layout::PLAIN));
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(now.stages[0].packets, 1_700);
         assert_eq!(now.stages[2].drops["no-tunnel"], 17);
         assert_eq!(now.stages[3].packets, 0);
-        let text = now.draw("ap", 0, Look { seconds: Some(1.0), ..Look::PLAIN });
+        let text = now.draw("ap", 0, Layout { seconds: Some(1.0), ..Layout::PLAIN });
         assert!(text.contains("1 700/s") && text.contains("received 1 204 116"), "{text}");
     }
 
@@ -372,7 +372,7 @@ mod tests {
     fn two_workers_are_shown_beside_each_other() {
         let mut path = path();
         path.workers.push(WorkerPath { number: 1, ..path.workers[0].clone() });
-        insta::assert_snapshot!(path.draw("access-point", 192_000_000_000, Look::PLAIN));
+        insta::assert_snapshot!(path.draw("access-point", 192_000_000_000, Layout::PLAIN));
     }
 
     #[test]

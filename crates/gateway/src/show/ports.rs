@@ -4,7 +4,7 @@ use super::adapter::AdapterRow;
 use super::family::Unit::{Addresses, Bytes, Nanos, Packets, Plain};
 use super::family::{Family, Labels};
 use super::fdb::of_limit;
-use super::look::{Look, duration, grouped};
+use super::layout::{Layout, duration, grouped};
 use super::modem::ModemRow;
 use super::nic::NicRow;
 use super::row::rows;
@@ -176,20 +176,20 @@ pub struct YieldRow {
     pub nanos: u64,
 }
 
-pub(super) fn draw(rows: &[PortRow], look: Look) -> String {
-    let mut table = Table::of::<PortRow>(look).folding(["learnt", "MTU", "queues", "attached", "device"]);
+pub(super) fn draw(rows: &[PortRow], layout: Layout) -> String {
+    let mut table = Table::of::<PortRow>(layout).folding(["learnt", "MTU", "queues", "attached", "device"]);
     for row in rows {
         table.add(row);
-        remarks(&mut table, row, look);
+        remarks(&mut table, row, layout);
     }
     table.draw()
 }
 
-fn device(row: &PortRow, _look: Look) -> String {
+fn device(row: &PortRow, _look: Layout) -> String {
     if row.kind == "tap" { format!("tap {}", row.interface) } else { row.interface.clone() }
 }
 
-fn learnt(row: &PortRow, _look: Look) -> String {
+fn learnt(row: &PortRow, _look: Layout) -> String {
     row.learned.map(|learned| of_limit(learned, row.fdb_max_learned)).unwrap_or_default()
 }
 
@@ -204,76 +204,76 @@ fn state(row: &PortRow) -> String {
     }
 }
 
-fn remarks(table: &mut Table, row: &PortRow, look: Look) {
+fn remarks(table: &mut Table, row: &PortRow, layout: Layout) {
     let mut note = |mark: String, text: &str| table.remark(&mark, text);
     if let Some(trouble) = row.trouble.as_ref().filter(|_| !row.open) {
-        note(look.bad("✗"), &format!("{trouble}; the gateway tries again"));
+        note(layout.bad("✗"), &format!("{trouble}; the gateway tries again"));
     }
     if row.open && row.state == "down" {
         let command = format!("`ip link set dev {} up`", row.interface);
-        note(look.bad("✗"), &format!("the interface is down: {command}"));
+        note(layout.bad("✗"), &format!("the interface is down: {command}"));
     }
     if let Some(adapter) = &row.adapter {
-        note(adapter.mark(look), &adapter.lines(look).join("; "));
+        note(adapter.mark(layout), &adapter.lines(layout).join("; "));
     }
     if let Some(modem) = &row.modem {
-        note(modem.mark(look), &modem.lines().join("; "));
+        note(modem.mark(layout), &modem.lines().join("; "));
     }
     if let Some(nic) = &row.nic {
-        note(nic.mark(look), &nic.lines(look).join("; "));
+        note(nic.mark(layout), &nic.lines(layout).join("; "));
     }
     if let Some((mode, why)) = row.mode.as_ref().zip(row.mode_reason.as_ref()).filter(|_| row.open) {
         let mode = mode.split(',').next().unwrap_or_default();
-        note(look.dim("·"), &format!("mode {mode}: {why}"));
+        note(layout.dim("·"), &format!("mode {mode}: {why}"));
     }
     for finding in &row.findings {
-        note(look.odd("!"), finding);
+        note(layout.odd("!"), finding);
     }
-    kernel_remarks(table, row, look);
+    kernel_remarks(table, row, layout);
     let mut note = |mark: String, text: &str| table.remark(&mark, text);
     for bypassed in &row.bypassed {
         let BypassedRow { by, name, effect, appeared } = bypassed;
         let since = if *appeared { ", added while the gateway runs" } else { "" };
-        note(look.odd("!"), &format!("bypassed: {by} {name} would {effect}{since}"));
+        note(layout.odd("!"), &format!("bypassed: {by} {name} would {effect}{since}"));
     }
-    if let Some(text) = row.segments.sentence(look) {
-        note(look.dim("·"), &text);
+    if let Some(text) = row.segments.sentence(layout) {
+        note(layout.dim("·"), &text);
     }
     if let Some(dropped) = row.link_dropped.filter(|&dropped| dropped > 0) {
         let text = format!("the interface dropped {} packets after Polder had sent them", grouped(dropped));
-        note(look.odd("!"), &text);
+        note(layout.odd("!"), &text);
     }
     if row.partial_checksums > 0 {
         let text =
             format!("completed the checksums of {} packets of local senders", grouped(row.partial_checksums));
-        note(look.dim("·"), &text);
+        note(layout.dim("·"), &text);
     }
     if row.weight != 0 && row.weight != WEIGHT {
         let text = format!(
             "each of its queues has weight {} in its worker's time; the default is {WEIGHT}",
             row.weight
         );
-        note(look.dim("·"), &text);
+        note(layout.dim("·"), &text);
     }
     if row.openings > 1 {
-        note(look.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));
+        note(layout.dim("·"), &format!("opened {} times since the start", grouped(row.openings)));
     }
 }
 
 /// Remarks about what the kernel does with the port's packets.
-fn kernel_remarks(table: &mut Table, row: &PortRow, look: Look) {
+fn kernel_remarks(table: &mut Table, row: &PortRow, layout: Layout) {
     if row.decide.as_deref() == Some("kernel") {
         let because = row.decide_reason.as_ref().map(|hook| format!(": {hook}")).unwrap_or_default();
         let text =
             format!("the kernel decides{because}; `polder show connections` lists carried connections");
-        table.remark(&look.dim("·"), &text);
+        table.remark(&layout.dim("·"), &text);
     }
     if let Some(obstacle) = &row.obstacle {
-        table.remark(&look.odd("!"), &format!("no connection is carried: {obstacle}"));
+        table.remark(&layout.odd("!"), &format!("no connection is carried: {obstacle}"));
     }
     if let Some(YieldRow { hooks, nanos }) = &row.left_to_kernel {
         let text = format!("yields to the kernel for {}, because {}", duration(*nanos), hooks.join("; "));
-        table.remark(&look.odd("!"), &text);
+        table.remark(&layout.odd("!"), &text);
     }
 }
 
@@ -289,14 +289,14 @@ mod tests {
             trouble: Some("the interface has disappeared".to_owned()),
             ..PortRow::default()
         };
-        let text = draw(&[row], Look::PLAIN);
+        let text = draw(&[row], Layout::PLAIN);
         assert!(text.contains("CLOSED") && text.contains("✗ the interface has disappeared"), "{text}");
     }
 
     #[test]
     fn a_link_that_does_not_carry_and_a_device_that_is_not_there_are_told() {
         let text = |state: &str, open| {
-            draw(&[PortRow { state: state.to_owned(), open, ..PortRow::default() }], Look::PLAIN)
+            draw(&[PortRow { state: state.to_owned(), open, ..PortRow::default() }], Layout::PLAIN)
         };
         assert!(text("no-carrier", true).contains("NO CARRIER"));
         assert!(text("down", true).contains("DOWN") && text("down", true).contains("✗ it is switched off"));
@@ -309,7 +309,7 @@ mod tests {
         let hook = "nftables chain `inet own forw` at forward would drop them by its policy".to_owned();
         let left_to_kernel = Some(YieldRow { hooks: vec![hook], nanos: 12_000_000_000 });
         let row = PortRow { open: true, left_to_kernel, ..PortRow::default() };
-        let text = draw(&[row], Look::PLAIN);
+        let text = draw(&[row], Layout::PLAIN);
         assert!(text.contains("kernel") && text.contains("! yields to the kernel for 12"), "{text}");
         assert!(text.contains("because nftables chain `inet own forw` at forward"), "{text}");
     }
@@ -318,16 +318,16 @@ mod tests {
     fn a_port_where_the_kernel_decides_says_why_no_connection_is_carried() {
         let text = |obstacle: Option<&str>| {
             let (decide, obstacle) = (Some("kernel".to_owned()), obstacle.map(str::to_owned));
-            draw(&[PortRow { decide, obstacle, ..PortRow::default() }], Look::PLAIN)
+            draw(&[PortRow { decide, obstacle, ..PortRow::default() }], Layout::PLAIN)
         };
         assert!(text(None).contains("· the kernel decides; `polder show"));
         assert!(text(Some("a limit")).contains("! no connection is carried: a limit"));
-        assert!(!draw(&[PortRow::default()], Look::PLAIN).contains("decides"));
+        assert!(!draw(&[PortRow::default()], Layout::PLAIN).contains("decides"));
     }
 
     #[test]
     fn a_weight_is_told_where_it_is_not_ordinary() {
-        let text = |weight| draw(&[PortRow { weight, ..PortRow::default() }], Look::PLAIN);
+        let text = |weight| draw(&[PortRow { weight, ..PortRow::default() }], Layout::PLAIN);
         assert!(text(300).contains("weight 300") && !text(WEIGHT).contains("weight"));
     }
 
@@ -340,7 +340,7 @@ mod tests {
             ..PortRow::default()
         };
         let rows = [row("a", Some(64), Some(64)), row("b", Some(1200), None), row("c", None, None)];
-        let text = draw(&rows, Look::PLAIN);
+        let text = draw(&rows, Layout::PLAIN);
         let [head, a, b, c] = text.lines().collect::<Vec<_>>()[..] else {
             unreachable!("four lines: {text}")
         };

@@ -2,7 +2,7 @@
 
 use super::family::Unit::{Bytes, Kbit, Nanos, Packets};
 use super::family::{Distribution, Family, Labels};
-use super::look::{Look, grouped};
+use super::layout::{Layout, grouped};
 use super::row::{Read, rows};
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,8 @@ rows! {
         /// Packets that the queue holds at most.
         pub limit_packets: u64 => gauge("queue_limit", Packets),
         /// Rate that the queue keeps to.
-        pub rate_kbit: Option<u64> => gauge("queue_rate", Kbit) right_of(3, "rate", |row, look| {
-            let one_second = Look { seconds: Some(1.0), ..look };
+        pub rate_kbit: Option<u64> => gauge("queue_rate", Kbit) right_of(3, "rate", |row, layout| {
+            let one_second = Layout { seconds: Some(1.0), ..layout };
             row.rate_kbit.map_or_else(|| "any".to_owned(), |rate| one_second.bytes(rate * 125))
         }),
         /// Packets that came to the queue.
@@ -45,7 +45,7 @@ rows! {
             right_of(9, "waiting", |row, _| grouped(row.waiting)) top(4, "waiting"),
         /// Bytes of waiting packets that the device has no room for.
         pub waiting_bytes: u64 => gauge("queue_waiting", Bytes)
-            right_of(10, "", |row, look| Look { seconds: None, ..look }.bytes(row.waiting_bytes)),
+            right_of(10, "", |row, layout| Layout { seconds: None, ..layout }.bytes(row.waiting_bytes)),
         /// Time for which the packet that left last has waited.
         pub wait_nanos: u64 => gauge("queue_wait", Nanos) right(11, "last wait") top(5, "wait"),
         /// Sum of the times for which packets waited that left.
@@ -76,11 +76,11 @@ rows! {
     }
 }
 
-pub(super) fn draw(rows: &[QueueRow], look: Look) -> String {
+pub(super) fn draw(rows: &[QueueRow], layout: Layout) -> String {
     if rows.is_empty() {
         return "No port has a queue; `queue = { kind = \"codel\" }` gives it one.\n".to_owned();
     }
-    let mut table = Table::of::<QueueRow>(look);
+    let mut table = Table::of::<QueueRow>(layout);
     rows.iter().for_each(|row| table.add(row));
     table.draw()
 }
@@ -104,10 +104,10 @@ mod tests {
         let mut rows = [now];
         subtract_rows(&mut rows, &[then]);
         assert_eq!((rows[0].left, rows[0].waiting, rows[0].waits[0].packets), (17, 5, 17));
-        let text = draw(&rows, Look { seconds: Some(1.0), ..Look::PLAIN });
+        let text = draw(&rows, Layout { seconds: Some(1.0), ..Layout::PLAIN });
         for part in ["17/s", "8.00 Mbit/s", " 5 "] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert!(draw(&[], Look::PLAIN).contains("codel"));
+        assert!(draw(&[], Layout::PLAIN).contains("codel"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::family::Unit::{Bytes, Plain};
 use super::family::{Family, Labels};
-use super::look::{Look, duration, grouped};
+use super::layout::{Layout, duration, grouped};
 use super::row::rows;
 use super::table::{Align, Table};
 use serde::{Deserialize, Serialize};
@@ -112,13 +112,13 @@ pub struct HopRow {
 pub const MOST: usize = 65_536;
 
 impl Routes {
-    pub(super) fn draw(&self, look: Look) -> String {
+    pub(super) fn draw(&self, layout: Layout) -> String {
         if self.routes.is_empty() {
             return "there is no route: give ports `role = \"router\"`\n".to_owned();
         }
         let columns =
             [("to", Align::Left), ("kind", Align::Left), ("by", Align::Left), ("from", Align::Left)];
-        let mut table = Table::new(look, columns);
+        let mut table = Table::new(layout, columns);
         for row in &self.routes {
             let mut hops = row.hops.iter().map(|hop| hop.words(row.hops.len() > 1));
             let first = hops.next().unwrap_or_default();
@@ -139,17 +139,17 @@ impl Routes {
         }
         if self.held > 0 {
             let count = grouped(self.held);
-            text.push_str(&format!("{} {count} of a stopped routing daemon are kept\n", look.bad("✗")));
+            text.push_str(&format!("{} {count} of a stopped routing daemon are kept\n", layout.bad("✗")));
         }
         if self.settled == Some(false) {
-            text.push_str(&format!("{} the kernel's tables are not completely read yet\n", look.bad("✗")));
+            text.push_str(&format!("{} the kernel's tables are not completely read yet\n", layout.bad("✗")));
         }
         if self.rules_left_out > 0 {
             let count = self.rules_left_out;
             text.push_str(&format!(
                 "{} {count} rules of the kernel (`ip rule`) apply only to some packets and are not \
                  followed\n",
-                look.bad("✗")
+                layout.bad("✗")
             ));
         }
         text
@@ -190,16 +190,16 @@ impl HopRow {
     }
 }
 
-pub(super) fn draw_neighbours(rows: &[NeighbourRow], look: Look) -> String {
+pub(super) fn draw_neighbours(rows: &[NeighbourRow], layout: Layout) -> String {
     if rows.is_empty() {
         return "there is no neighbour\n".to_owned();
     }
-    let mut table = Table::of::<NeighbourRow>(look);
+    let mut table = Table::of::<NeighbourRow>(layout);
     rows.iter().for_each(|row| table.add(row));
     table.draw()
 }
 
-fn state(row: &NeighbourRow, _look: Look) -> String {
+fn state(row: &NeighbourRow, _look: Layout) -> String {
     let heard = row.heard_nanos.map(|nanos| format!("heard {} ago", duration(nanos)));
     let mut state = row.state.clone().or(heard).unwrap_or_default();
     if row.gateway {

@@ -13,14 +13,14 @@
 //! [`Table`](super::table::Table) and of [`top`](super::top), and the difference between two views ([`subtract_rows`]): a
 //! `counter` is subtracted, a `gauge` and a `total` are not. `counted` has no metric.
 //!
-//! Clauses are methods of [`Field`]; a new clause is a new method. The type of a field implements [`Held`], as rows do.
+//! Clauses are methods of [`Field`]; a new clause is a new method. The type of a field implements [`FieldValue`], as rows do.
 //! Metric families without a field of their own (texts as labels, counters of several fields under one name) follow the
 //! structure after `also`.
 
 use super::family::{Family, Kind, Labels, Metric, Unit};
-use super::held::Told;
-pub(crate) use super::held::{Held, Read};
-use super::look::{Align, Look};
+use super::field_value::FieldDescription;
+pub(crate) use super::field_value::{FieldValue, Read};
+use super::layout::{Align, Layout};
 use prometheus_client::encoding::DescriptorEncoder;
 use std::collections::HashMap;
 use std::fmt;
@@ -48,10 +48,10 @@ macro_rules! rows {
                 $crate::show::row::Field::<Self>::new(
                     $help,
                     |row| &row.$field,
-                    |now, then| $crate::show::row::Held::subtract(&mut now.$field, &then.$field),
-                    |rows, told, out| {
+                    |now, then| $crate::show::row::FieldValue::subtract(&mut now.$field, &then.$field),
+                    |rows, description, out| {
                         let held = rows.iter().map(|(labels, row)| (labels.clone(), &row.$field));
-                        $crate::show::row::Held::expose(held.collect::<Vec<_>>(), told, out)
+                        $crate::show::row::FieldValue::expose(held.collect::<Vec<_>>(), description, out)
                     },
                 )$(.$clause($($argument)*))+,
             )?)*];
@@ -115,14 +115,14 @@ pub(crate) fn subtract_rows<R: Row>(now: &mut [R], earlier: &[R]) {
 /// Encodes the families of `rows`, each with its labels.
 pub(crate) fn expose<R: Row>(rows: &[(Labels, &R)], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     R::FAMILIES.iter().try_for_each(|family| family.encode(rows, out))?;
-    let mut exposed = R::FIELDS.iter().filter(|field| field.told.metric.is_some() || field.is_nested);
-    exposed.try_for_each(|field| (field.expose)(rows, &field.told, out))
+    let mut exposed = R::FIELDS.iter().filter(|field| field.description.metric.is_some() || field.is_nested);
+    exposed.try_for_each(|field| (field.expose)(rows, &field.description, out))
 }
 
 /// Declaration of a field.
 pub(crate) struct Field<T: 'static> {
-    told: Told,
-    get: fn(&T) -> &dyn Held,
+    description: FieldDescription,
+    get: fn(&T) -> &dyn FieldValue,
     subtract: fn(&mut T, &T),
     expose: Expose<T>,
     label: Option<&'static str>,
@@ -137,7 +137,7 @@ pub(crate) struct Field<T: 'static> {
     pub(super) is_trend: bool,
 }
 
-type Expose<T> = for<'r> fn(&[(Labels, &'r T)], &Told, &mut DescriptorEncoder<'_>) -> fmt::Result;
+type Expose<T> = for<'r> fn(&[(Labels, &'r T)], &FieldDescription, &mut DescriptorEncoder<'_>) -> fmt::Result;
 
 /// A column of a table.
 pub(crate) struct Column<T> {
@@ -149,7 +149,7 @@ pub(crate) struct Column<T> {
 }
 
 /// Function that returns a column's text for a row.
-type Cell<T> = fn(&T, Look) -> String;
+type Cell<T> = fn(&T, Layout) -> String;
 
 /// A column of `polder top`.
 pub(super) struct Top<T> {
@@ -172,13 +172,13 @@ impl<T> Field<T> {
     /// A field without further declarations.
     pub(crate) const fn new(
         help: &'static str,
-        get: fn(&T) -> &dyn Held,
+        get: fn(&T) -> &dyn FieldValue,
         subtract: fn(&mut T, &T),
         expose: Expose<T>,
     ) -> Self {
-        let told = Told { help, metric: None, part: "", unit: Unit::Plain, grows: false };
+        let description = FieldDescription { help, metric: None, part: "", unit: Unit::Plain, grows: false };
         Self {
-            told,
+            description,
             get,
             subtract,
             expose,
@@ -194,8 +194,8 @@ impl<T> Field<T> {
     }
 
     const fn metric(mut self, kind: Kind, name: &'static str, unit: Unit) -> Self {
-        self.told.metric = Some(Metric { name, unit, kind });
-        (self.told.unit, self.told.grows) = (unit, matches!(kind, Kind::Counter));
+        self.description.metric = Some(Metric { name, unit, kind });
+        (self.description.unit, self.description.grows) = (unit, matches!(kind, Kind::Counter));
         self
     }
 
@@ -206,13 +206,13 @@ impl<T> Field<T> {
 
     /// Counters by name, with a metric whose label `part` is the name.
     pub(crate) const fn counters(mut self, name: &'static str, unit: Unit, part: &'static str) -> Self {
-        self.told.part = part;
+        self.description.part = part;
         self.counter(name, unit)
     }
 
     /// A counter without a metric of its own.
     pub(crate) const fn counted(mut self, unit: Unit) -> Self {
-        (self.told.unit, self.told.grows, self.differs) = (unit, true, true);
+        (self.description.unit, self.description.grows, self.differs) = (unit, true, true);
         self
     }
 
@@ -228,7 +228,7 @@ impl<T> Field<T> {
 
     /// A gauge without a metric.
     pub(crate) const fn state(mut self, unit: Unit) -> Self {
-        self.told.unit = unit;
+        self.description.unit = unit;
         self
     }
 
@@ -318,19 +318,19 @@ impl<T> Field<T> {
 
     /// Unit of the field, and true for a counter.
     pub(super) fn unit(&self) -> (Unit, bool) {
-        (self.told.unit, self.told.grows)
+        (self.description.unit, self.description.grows)
     }
 }
 
 impl<T> Column<T> {
     /// Text of the column for `row`.
-    pub(super) fn text(&self, field: &Field<T>, row: &T, look: Look) -> String {
-        let own = || field.read(row).map(|read| read.text(field.told, look));
-        self.cell.map(|cell| cell(row, look)).or_else(own).unwrap_or_default()
+    pub(super) fn text(&self, field: &Field<T>, row: &T, layout: Layout) -> String {
+        let own = || field.read(row).map(|read| read.text(field.description, layout));
+        self.cell.map(|cell| cell(row, layout)).or_else(own).unwrap_or_default()
     }
 }
 
-impl<R: Row> Held for R {
+impl<R: Row> FieldValue for R {
     fn read(&self) -> Option<Read> {
         None
     }
@@ -341,13 +341,17 @@ impl<R: Row> Held for R {
         }
     }
 
-    fn expose(rows: Vec<(Labels, &Self)>, _told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn expose(
+        rows: Vec<(Labels, &Self)>,
+        _told: &FieldDescription,
+        out: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
         expose(&rows, out)
     }
 }
 
 /// Rows with labels of their own, in addition to those of the containing row.
-impl<R: Row> Held for Vec<R> {
+impl<R: Row> FieldValue for Vec<R> {
     fn read(&self) -> Option<Read> {
         None
     }
@@ -356,7 +360,11 @@ impl<R: Row> Held for Vec<R> {
         subtract_rows(self, earlier);
     }
 
-    fn expose(rows: Vec<(Labels, &Self)>, _told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn expose(
+        rows: Vec<(Labels, &Self)>,
+        _told: &FieldDescription,
+        out: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
         let all = rows
             .iter()
             .flat_map(|(labels, held)| held.iter().map(|row| (labels.clone().with(row.labels()), row)));

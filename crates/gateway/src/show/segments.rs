@@ -1,7 +1,7 @@
 //! Packets merged and split for a port.
 
 use super::family::Unit::Packets;
-use super::look::Look;
+use super::layout::Layout;
 use super::row::rows;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,15 @@ rows! {
 
 impl SegmentRow {
     /// The counts as a sentence; `None` if all are 0.
-    pub(super) fn sentence(&self, look: Look) -> Option<String> {
+    pub(super) fn sentence(&self, layout: Layout) -> Option<String> {
         let part = |verb: &str, from: u64, into: u64, parts: u64, wholes: u64| {
             (wholes > 0).then(|| {
                 let (whole, tenth) = (parts / wholes, parts % wholes * 10 / wholes);
-                format!("{verb} {} packets into {}: {whole}.{tenth} each", look.count(from), look.count(into))
+                format!(
+                    "{verb} {} packets into {}: {whole}.{tenth} each",
+                    layout.count(from),
+                    layout.count(into)
+                )
             })
         };
         let merged = part("merged", self.merged, self.merged_into, self.merged, self.merged_into);
@@ -45,9 +49,9 @@ mod tests {
     #[test]
     fn averages_are_told() {
         let row = SegmentRow { merged: 450, merged_into: 20, cut: 2, segments: 90 };
-        let told = row.sentence(Look::PLAIN).expect("something has happened");
-        assert_eq!(told, "merged 450 packets into 20: 22.5 each; cut 2 packets into 90: 45.0 each");
-        assert_eq!(SegmentRow::default().sentence(Look::PLAIN), None);
+        let description = row.sentence(Layout::PLAIN).expect("something has happened");
+        assert_eq!(description, "merged 450 packets into 20: 22.5 each; cut 2 packets into 90: 45.0 each");
+        assert_eq!(SegmentRow::default().sentence(Layout::PLAIN), None);
         let mut later = SegmentRow { merged: 500, ..row };
         later.difference(&row);
         assert_eq!(later, SegmentRow { merged: 50, ..SegmentRow::default() });

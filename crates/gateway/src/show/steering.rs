@@ -1,7 +1,7 @@
 //! `polder show steering`: distribution of packets among workers.
 
 use super::family::Unit::{Batches, Nanos, Packets, Permille, Plain};
-use super::look::Look;
+use super::layout::Layout;
 use super::row::{Read, rows};
 use super::table::Table;
 use serde::{Deserialize, Serialize};
@@ -107,46 +107,46 @@ pub struct SteeredPort {
 /// Maximum number of buckets and flows drawn; the rows have all.
 const MOST: usize = 10;
 
-pub(super) fn draw(steering: &Steering, look: Look) -> String {
+pub(super) fn draw(steering: &Steering, layout: Layout) -> String {
     if steering.workers.is_empty() {
         return "No packet is steered: give a port an `order`, and the gateway several `workers`.\n"
             .to_owned();
     }
     let ports = steering.ports.iter().map(|port| format!("{} by {}", port.port, port.order));
-    let mut text = format!("{}\n\n", look.dim(&ports.collect::<Vec<_>>().join(", ")));
-    text.push_str(&workers(&steering.workers, look));
+    let mut text = format!("{}\n\n", layout.dim(&ports.collect::<Vec<_>>().join(", ")));
+    text.push_str(&workers(&steering.workers, layout));
     text.push('\n');
-    text.push_str(&buckets(&steering.buckets, look));
+    text.push_str(&buckets(&steering.buckets, layout));
     text.push('\n');
-    text.push_str(&flows(&steering.flows, look));
+    text.push_str(&flows(&steering.flows, layout));
     text
 }
 
-fn workers(rows: &[SteeringRow], look: Look) -> String {
-    let mut table = Table::of::<SteeringRow>(look);
+fn workers(rows: &[SteeringRow], layout: Layout) -> String {
+    let mut table = Table::of::<SteeringRow>(layout);
     for row in rows {
         table.add(row);
         if row.expired > 0 {
-            let text = format!("{} tickets expired because a worker stalled", look.count(row.expired));
-            table.note(format!("{} {text}", look.odd("!")));
+            let text = format!("{} tickets expired because a worker stalled", layout.count(row.expired));
+            table.note(format!("{} {text}", layout.odd("!")));
         }
     }
     table.draw()
 }
 
-fn buckets(rows: &[BucketRow], look: Look) -> String {
+fn buckets(rows: &[BucketRow], layout: Layout) -> String {
     let mut rows = rows.iter().filter(|row| row.packets > 0).collect::<Vec<_>>();
     rows.sort_by_key(|row| core::cmp::Reverse((row.load_permille, row.packets)));
-    let mut table = Table::of::<BucketRow>(look);
+    let mut table = Table::of::<BucketRow>(layout);
     rows.iter().take(MOST).for_each(|row| table.add(*row));
     if rows.len() > MOST {
-        table.note(look.dim(&format!("and {} smaller ones; --json lists all", rows.len() - MOST)));
+        table.note(layout.dim(&format!("and {} smaller ones; --json lists all", rows.len() - MOST)));
     }
     table.draw()
 }
 
-fn flows(rows: &[FlowRow], look: Look) -> String {
-    let mut table = Table::of::<FlowRow>(look);
+fn flows(rows: &[FlowRow], layout: Layout) -> String {
+    let mut table = Table::of::<FlowRow>(layout);
     rows.iter().take(MOST).for_each(|row| table.add(row));
     table.draw()
 }
@@ -174,13 +174,13 @@ mod tests {
         };
         let workers = vec![SteeringRow { busy_permille: 1000, ..SteeringRow::default() }];
         let steering = Steering { buckets, workers, flows: vec![flow], ..Steering::default() };
-        let text = draw(&steering, Look::PLAIN);
+        let text = draw(&steering, Layout::PLAIN);
         for part in ["100.0 %", "and 3 lighter ones", "10.0.0.2:2, in a tunnel", "98.7 %"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         let lines = text.lines().collect::<Vec<_>>();
         let title = lines.iter().position(|line| line.contains("received by")).expect("a table");
         assert!(lines[title + 1].contains("17") && lines[title + 1].contains("61.2 %"), "{text}");
-        assert!(draw(&Steering::default(), Look::PLAIN).contains("order"));
+        assert!(draw(&Steering::default(), Layout::PLAIN).contains("order"));
     }
 }

@@ -1,7 +1,7 @@
 //! Text tables.
 
-pub(super) use super::look::Align;
-use super::look::{Look, width, wrap};
+pub(super) use super::layout::Align;
+use super::layout::{Layout, width, wrap};
 use super::row::Row;
 
 /// A table that is built line by line.
@@ -9,7 +9,7 @@ use super::row::Row;
 /// If the table is wider than the terminal, columns move below their row, as `title value`: first the ones
 /// named by [`Table::folding`], then from the last one on.
 pub(super) struct Table {
-    look: Look,
+    layout: Layout,
     columns: Vec<(&'static str, Align)>,
     /// Titles of columns that move first.
     folding: Vec<&'static str>,
@@ -30,19 +30,19 @@ const TEXT: usize = 96;
 
 impl Table {
     /// A table without lines.
-    pub(super) fn new(look: Look, columns: impl Into<Vec<(&'static str, Align)>>) -> Self {
-        Self { look, columns: columns.into(), folding: Vec::new(), lines: Vec::new() }
+    pub(super) fn new(layout: Layout, columns: impl Into<Vec<(&'static str, Align)>>) -> Self {
+        Self { layout, columns: columns.into(), folding: Vec::new(), lines: Vec::new() }
     }
 
     /// A table for rows with their columns.
-    pub(super) fn of<R: Row>(look: Look) -> Self {
+    pub(super) fn of<R: Row>(layout: Layout) -> Self {
         let columns = R::columns().into_iter().map(|(_, column)| (column.title, column.align));
-        Self::new(look, columns.collect::<Vec<_>>())
+        Self::new(layout, columns.collect::<Vec<_>>())
     }
 
     /// Adds a row.
     pub(super) fn add<R: Row>(&mut self, row: &R) {
-        let cells = R::columns().into_iter().map(|(field, column)| column.text(field, row, self.look));
+        let cells = R::columns().into_iter().map(|(field, column)| column.text(field, row, self.layout));
         self.row(cells.collect::<Vec<_>>());
     }
 
@@ -66,7 +66,8 @@ impl Table {
 
     /// Adds a mark with plain text below the last row, wrapped as needed.
     pub(super) fn remark(&mut self, mark: &str, text: &str) {
-        for (number, line) in wrap(text, self.look.text_width(TEXT, GAP.len() + 2)).into_iter().enumerate() {
+        for (number, line) in wrap(text, self.layout.text_width(TEXT, GAP.len() + 2)).into_iter().enumerate()
+        {
             let mark = if number == 0 { mark } else { " " };
             self.note(format!("{mark} {line}"));
         }
@@ -77,7 +78,7 @@ impl Table {
         let widths = self.widths();
         let folded = self.folded(&widths);
         let titles = self.columns.iter().map(|(title, _)| (*title).to_owned()).collect::<Vec<_>>();
-        let mut text = self.look.dim(self.line(&titles, &widths, &folded).trim_end());
+        let mut text = self.layout.dim(self.line(&titles, &widths, &folded).trim_end());
         text.push('\n');
         for line in &self.lines {
             match line {
@@ -109,7 +110,7 @@ impl Table {
     /// True for each column that moves below its row.
     fn folded(&self, widths: &[usize]) -> Vec<bool> {
         let mut folded = vec![false; widths.len()];
-        let Some(most) = self.look.width else { return folded };
+        let Some(most) = self.layout.width else { return folded };
         let last = (1..self.columns.len()).rev().filter(|&column| !self.columns[column].0.is_empty());
         let titled = |title: &&'static str| self.columns.iter().position(|(known, _)| known == title);
         for column in self.folding.iter().filter_map(titled).chain(last) {
@@ -145,8 +146,8 @@ impl Table {
         if parts.is_empty() {
             return String::new();
         }
-        let lines = wrap(&parts.join(", "), self.look.text_width(TEXT, INDENT.len()));
-        lines.iter().map(|line| format!("\n{INDENT}{}", self.look.dim(line))).collect()
+        let lines = wrap(&parts.join(", "), self.layout.text_width(TEXT, INDENT.len()));
+        lines.iter().map(|line| format!("\n{INDENT}{}", self.layout.dim(line))).collect()
     }
 }
 
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(Look::PLAIN, [("name", Align::Left), ("count", Align::Right)]);
+        let mut table = Table::new(Layout::PLAIN, [("name", Align::Left), ("count", Align::Right)]);
         table.row(["a".to_owned(), "1".to_owned()]);
         table.row(["longer".to_owned(), "1 234 567".to_owned()]);
         table.note("a note");
@@ -174,11 +175,11 @@ mod tests {
 
     #[test]
     fn a_table_that_is_too_wide_has_columns_below_its_rows() {
-        let look = |width| Look { width: Some(width), ..Look::PLAIN };
+        let layout = |width| Layout { width: Some(width), ..Layout::PLAIN };
         let draw = |width| {
             let columns =
                 [("name", Align::Left), ("MTU", Align::Right), ("in", Align::Right), ("", Align::Right)];
-            let mut table = Table::new(look(width), columns).folding(["MTU"]);
+            let mut table = Table::new(layout(width), columns).folding(["MTU"]);
             table.row(["a", "1500", "17/s", "9 kB"].map(str::to_owned));
             table.row(["longer", "", "1/s", ""].map(str::to_owned));
             table.draw()

@@ -2,7 +2,7 @@
 
 use super::family::Unit::{self, Bytes, Packets, Plain};
 use super::family::{Family, Labels};
-use super::look::{Look, duration};
+use super::layout::{Layout, duration};
 use super::row::rows;
 use super::table::{Align, Table, pad};
 use crate::bfd::Diagnostic;
@@ -66,10 +66,10 @@ rows! {
         pub keepalive: Option<KeepaliveRow> => rows(),
         /// Counters of the tunnel.
         pub counters: BTreeMap<String, u64> => counted(Packets)
-            right_of(7, "received", |row, look| look.count(row.counter("received")))
-            right_of(8, "", |row, look| look.bytes(row.counter("received_bytes")))
-            right_of(9, "sent", |row, look| look.count(row.counter("sent")))
-            right_of(10, "", |row, look| look.bytes(row.counter("sent_bytes"))),
+            right_of(7, "received", |row, layout| layout.count(row.counter("received")))
+            right_of(8, "", |row, layout| layout.bytes(row.counter("received_bytes")))
+            right_of(9, "sent", |row, layout| layout.count(row.counter("sent")))
+            right_of(10, "", |row, layout| layout.bytes(row.counter("sent_bytes"))),
     }
     also &[
         Family::info("tunnel", "A tunnel, its ends and its underlay.", |row| {
@@ -285,54 +285,54 @@ impl KeepaliveRow {
     }
 }
 
-pub(super) fn draw(rows: &[TunnelRow], look: Look) -> String {
+pub(super) fn draw(rows: &[TunnelRow], layout: Layout) -> String {
     if rows.is_empty() {
         return "there is no tunnel\n".to_owned();
     }
-    let mut table = Table::of::<TunnelRow>(look);
+    let mut table = Table::of::<TunnelRow>(layout);
     for row in rows {
         table.add(row);
-        remarks(&mut table, row, look);
+        remarks(&mut table, row, layout);
     }
     table.draw()
 }
 
-fn ends(row: &TunnelRow, _look: Look) -> String {
+fn ends(row: &TunnelRow, _look: Layout) -> String {
     let key = row.key.map(|key| format!(" key {key}"));
     let vni = row.vni.map(|vni| format!(" VNI {vni}"));
     format!("{} → {}{}", row.local, row.remote, key.or(vni).unwrap_or_default())
 }
 
-fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
+fn remarks(table: &mut Table, row: &TunnelRow, layout: Layout) {
     if !row.addresses.is_empty() {
-        table.remark(&look.dim("·"), &format!("routed, with {}", row.addresses.join(" and ")));
+        table.remark(&layout.dim("·"), &format!("routed, with {}", row.addresses.join(" and ")));
     }
     if row.port_open && row.next_hop_mac.is_none() {
         let text = format!(
             "{} does not answer on {}: is it on this link? `ip neighbour show {0}`",
             row.next_hop, row.port
         );
-        table.remark(&look.bad("✗"), &text);
+        table.remark(&layout.bad("✗"), &text);
     } else if row.state().0 == "nothing heard" {
         let text =
             "no packet received from the other end: is it running, with these addresses and this key or VNI?";
-        table.remark(&look.odd("!"), text);
+        table.remark(&layout.odd("!"), text);
     }
     if row.next_hop_mac.is_some() && row.next_hop != row.remote {
-        table.remark(&look.dim("·"), &format!("next hop {}", row.next_hop));
+        table.remark(&layout.dim("·"), &format!("next hop {}", row.next_hop));
     }
     if let Some(bfd) = &row.bfd {
-        let mark = if bfd.carries { look.dim("·") } else { look.bad("✗") };
+        let mark = if bfd.carries { layout.dim("·") } else { layout.bad("✗") };
         table.remark(&mark, &bfd.sentence());
     }
     if let Some(keepalive) = &row.keepalive {
-        let mark = if keepalive.carries { look.dim("·") } else { look.bad("✗") };
+        let mark = if keepalive.carries { layout.dim("·") } else { layout.bad("✗") };
         table.remark(&mark, &keepalive.sentence());
     }
     if let Some(path_mtu) = row.path_mtu {
         let text =
             format!("the path MTU to {} is {path_mtu} bytes, less than that of {}", row.remote, row.port);
-        table.remark(&look.odd("!"), &text);
+        table.remark(&layout.odd("!"), &text);
     }
     const IN_COLUMNS: [&str; 6] =
         ["received", "received_bytes", "sent", "sent_bytes", "last_received", "last_keepalive"];
@@ -340,7 +340,10 @@ fn remarks(table: &mut Table, row: &TunnelRow, look: Look) {
     for (name, description, _) in descriptions.rows().filter(|(name, ..)| !IN_COLUMNS.contains(name)) {
         let count = row.counter(name);
         if count > 0 {
-            table.remark(&look.dim(&format!("{} ", pad(&look.count(count), 12, Align::Right))), description);
+            table.remark(
+                &layout.dim(&format!("{} ", pad(&layout.count(count), 12, Align::Right))),
+                description,
+            );
         }
     }
 }
@@ -394,7 +397,7 @@ mod tests {
     fn counters_that_are_not_zero_are_explained() {
         let mut row = row();
         row.counters.insert("mss_clamped".to_owned(), 17);
-        let text = draw(&[row], Look::PLAIN);
+        let text = draw(&[row], Layout::PLAIN);
         assert!(text.contains("17  TCP connections whose MSS was lowered."), "{text}");
         assert!(text.contains("10.0.0.2 does not answer"), "{text}");
     }

@@ -2,7 +2,7 @@
 
 use super::family::Unit::{Batches, Frames, Nanos, Packets, Plain};
 use super::family::{Family, Labels};
-use super::look::{Look, mean, percent, ratio, width};
+use super::layout::{Layout, mean, percent, ratio, width};
 use super::row::rows;
 use super::table::{Align, pad};
 use polder_datapath::scheduler::Mode;
@@ -103,35 +103,35 @@ impl ConfinedRow {
 }
 
 /// Draws a line for each number and a column for each worker, as many workers beside each other as fit.
-pub(super) fn draw(rows: &[WorkerRow], look: Look) -> String {
+pub(super) fn draw(rows: &[WorkerRow], layout: Layout) -> String {
     let lines = lines();
     let names = lines.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
-    let columns = rows.iter().map(|row| Column::of(row, &lines, look)).collect::<Vec<_>>();
+    let columns = rows.iter().map(|row| Column::of(row, &lines, layout)).collect::<Vec<_>>();
     let mut text = String::new();
-    for block in blocks(&columns, names, look.text_width(WIDTH, 0)) {
+    for block in blocks(&columns, names, layout.text_width(WIDTH, 0)) {
         if !text.is_empty() {
             text.push('\n');
         }
         for (number, (name, _)) in lines.iter().enumerate() {
             let cells = block.iter().map(|column| pad(&column.cells[number], column.width, Align::Right));
             let line = once(pad(name, names, Align::Left)).chain(cells).collect::<Vec<_>>().join(GAP);
-            text.push_str(&if number == 0 { look.dim(&line) } else { line });
+            text.push_str(&if number == 0 { layout.dim(&line) } else { line });
             text.push('\n');
         }
     }
     for row in rows.iter().filter(|row| row.pool_exhausted > 0) {
-        let times = look.count(row.pool_exhausted);
+        let times = layout.count(row.pool_exhausted);
         let said = format!(
             "worker {}: {times} times no frame was free when one was needed: raise `memory_mib`",
             row.number
         );
-        text.push_str(&format!("{GAP}{} {said}\n", look.odd("!")));
+        text.push_str(&format!("{GAP}{} {said}\n", layout.odd("!")));
     }
     text
 }
 
 /// Function that returns a line's text for a worker.
-type Say = fn(&WorkerRow, Look) -> String;
+type Say = fn(&WorkerRow, Layout) -> String;
 
 /// All lines. An indented name belongs to the line above it.
 fn lines() -> [(&'static str, Say); 20] {
@@ -144,7 +144,7 @@ fn lines() -> [(&'static str, Say); 20] {
         ("asleep", |row, _| row.share(Some(row.slept_nanos))),
         ("  for its share", |row, _| row.share(Some(row.share_nanos).filter(|&nanos| nanos > 0))),
         ("wake-ups/s", |row, _| mean(per_second(row.wakeups, row.elapsed_nanos))),
-        ("polls", |row, look| look.count(row.polls)),
+        ("polls", |row, layout| layout.count(row.polls)),
         ("  empty", |row, _| percent(row.empty_polls, row.polls).unwrap_or_else(nothing)),
         ("  packets a poll", |row, _| mean(ratio(row.received, row.polls))),
         ("budget", |row, _| row.budget.to_string()),
@@ -152,11 +152,11 @@ fn lines() -> [(&'static str, Say); 20] {
             0 => nothing(),
             nanos => format!("{} µs", nanos / 1000),
         }),
-        ("packets", |row, look| look.count(row.received)),
+        ("packets", |row, layout| layout.count(row.received)),
         ("  a batch", |row, _| mean(ratio(row.received, row.batches))),
-        ("  handed over", |row, look| look.count(row.handed_over)),
-        ("  taken over", |row, look| look.count(row.taken_over)),
-        ("  dropped", |row, look| look.count(row.dropped)),
+        ("  handed over", |row, layout| layout.count(row.handed_over)),
+        ("  taken over", |row, layout| layout.count(row.taken_over)),
+        ("  dropped", |row, layout| layout.count(row.dropped)),
         ("frames cached", |row, _| row.cached_frames.to_string()),
         ("confined", |row, _| row.confined.word().to_owned()),
     ]
@@ -185,8 +185,8 @@ struct Column {
 }
 
 impl Column {
-    fn of(row: &WorkerRow, lines: &[(&str, Say)], look: Look) -> Self {
-        let cells = lines.iter().map(|(_, say)| say(row, look)).collect::<Vec<_>>();
+    fn of(row: &WorkerRow, lines: &[(&str, Say)], layout: Layout) -> Self {
+        let cells = lines.iter().map(|(_, say)| say(row, layout)).collect::<Vec<_>>();
         let width = cells.iter().map(|cell| width(cell)).max().unwrap_or(0);
         Self { cells, width }
     }
@@ -248,22 +248,22 @@ mod tests {
         }
     }
 
-    fn drawn(workers: usize, look: Look) -> String {
-        draw(&(0..workers).map(row).collect::<Vec<_>>(), look)
+    fn drawn(workers: usize, layout: Layout) -> String {
+        draw(&(0..workers).map(row).collect::<Vec<_>>(), layout)
     }
 
     #[test]
     fn a_worker_is_a_column() {
-        insta::assert_snapshot!("one_worker", drawn(1, Look::PLAIN));
-        insta::assert_snapshot!("two_workers", drawn(2, Look::PLAIN));
-        insta::assert_snapshot!("four_workers", drawn(4, Look::PLAIN));
+        insta::assert_snapshot!("one_worker", drawn(1, Layout::PLAIN));
+        insta::assert_snapshot!("two_workers", drawn(2, Layout::PLAIN));
+        insta::assert_snapshot!("four_workers", drawn(4, Layout::PLAIN));
     }
 
     #[test]
     fn no_line_is_wider_than_a_terminal_and_no_worker_is_left_out() {
-        for look in [Look::PLAIN, Look { seconds: Some(1.0), ..Look::PLAIN }] {
+        for layout in [Layout::PLAIN, Layout { seconds: Some(1.0), ..Layout::PLAIN }] {
             for workers in 0..40 {
-                let text = drawn(workers, look);
+                let text = drawn(workers, layout);
                 let widest = text.lines().map(width).max().unwrap_or(0);
                 assert!(widest <= WIDTH, "{widest} columns in {text}");
                 let heads = text.lines().filter(|line| line.starts_with("worker "));

@@ -2,7 +2,7 @@
 
 use super::spec::describe;
 use super::{Step, Trace, from_digits};
-use crate::show::Look;
+use crate::show::Layout;
 
 /// Bytes in a line of the hexadecimal dump.
 const LINE: usize = 16;
@@ -11,24 +11,25 @@ const SHOWN: usize = 128;
 
 impl Trace {
     /// The trace as text.
-    pub fn draw(&self, look: Look) -> String {
-        let mut text = format!("{} {}\n", look.bold(&self.port), look.dim(&format!("{} bytes", self.bytes)));
+    pub fn draw(&self, layout: Layout) -> String {
+        let mut text =
+            format!("{} {}\n", layout.bold(&self.port), layout.dim(&format!("{} bytes", self.bytes)));
         text.push_str(&format!("  {}\n", self.packet));
         for step in &self.steps {
-            text.push_str(&step.draw(look));
+            text.push_str(&step.draw(layout));
         }
         for sent in &self.sent {
             let kind = if sent.is_answer { "and sends its own packet on" } else { "leaves by" };
-            text.push_str(&format!("{} {kind} {}\n", look.good("→"), look.bold(&sent.port)));
+            text.push_str(&format!("{} {kind} {}\n", layout.good("→"), layout.bold(&sent.port)));
             text.push_str(&format!("  {}\n", sent.packet));
-            text.push_str(&look.dim(&dump(&from_digits(&sent.frame).unwrap_or_default())));
+            text.push_str(&layout.dim(&dump(&from_digits(&sent.frame).unwrap_or_default())));
         }
         for ended in &self.dropped {
             let times =
                 if ended.packets > 1 { format!(" ({} packets)", ended.packets) } else { String::new() };
             let title = format!("{}{times}: {}", ended.reason, ended.meaning);
-            text.push_str(&format!("{} dropped: {title}\n", look.bad("✗")));
-            text.push_str(&look.entry(" ", "", &ended.remedy));
+            text.push_str(&format!("{} dropped: {title}\n", layout.bad("✗")));
+            text.push_str(&layout.entry(" ", "", &ended.remedy));
         }
         let end = match self.fate.as_str() {
             "taken" => "the gateway takes it",
@@ -39,19 +40,19 @@ impl Trace {
             _ => "",
         };
         if !end.is_empty() {
-            text.push_str(&format!("{} {end}\n", look.odd("•")));
+            text.push_str(&format!("{} {end}\n", layout.odd("•")));
         }
         for effect in &self.effects {
-            text.push_str(&look.entry(&look.dim("~"), "it would", effect));
+            text.push_str(&layout.entry(&layout.dim("~"), "it would", effect));
         }
         text
     }
 }
 
 impl Step {
-    fn draw(&self, look: Look) -> String {
-        let mark = if self.is_answer { look.odd("↩") } else { look.line("│") };
-        look.entry(&mark, &self.stage, &self.text)
+    fn draw(&self, layout: Layout) -> String {
+        let mark = if self.is_answer { layout.odd("↩") } else { layout.line("│") };
+        layout.entry(&mark, &self.stage, &self.text)
     }
 }
 

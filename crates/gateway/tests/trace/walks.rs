@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, R};
 use polder::runtime::shared::lock;
-use polder::show::Look;
+use polder::show::Layout;
 
 /// Ages and times that are left to a station depend on when the test ran.
 fn without_ages(text: &str) -> String {
@@ -19,7 +19,7 @@ fn walk(bench: &mut Bench, port: &str, text: &str) -> String {
     let frame = bench.frame(text);
     let mut trace = bench.trace(port, &frame);
     trace.steps.iter_mut().for_each(|step| step.text = without_ages(&step.text));
-    trace.draw(Look::PLAIN)
+    trace.draw(Layout::PLAIN)
 }
 
 #[test]

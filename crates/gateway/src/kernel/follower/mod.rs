@@ -14,7 +14,7 @@
 mod list;
 
 use super::hold::Hold;
-use super::message::{Item, Message, Placement, RouteKey, Said, messages};
+use super::message::{Content, Item, Message, Placement, RouteKey, messages};
 use super::mirror::{Key, Mirror, Route};
 use super::request::Kind;
 use polder_datapath::units::Nanos;
@@ -163,14 +163,14 @@ impl Follower {
     pub fn take(&mut self, message: Message, now: Nanos) {
         let answers = self.dump.as_ref().is_some_and(|dump| dump.sequence == message.sequence);
         match message.said {
-            Said::Nothing => {}
-            Said::Settings => self.mirror.note_settings(),
-            Said::Done if answers => {
+            Content::Nothing => {}
+            Content::Settings => self.mirror.note_settings(),
+            Content::Done if answers => {
                 let interrupted = message.interrupted;
                 self.finish(interrupted, now);
             }
             // The kernel is busy or out of memory: retry. Other errors mean that it lacks the feature.
-            Said::Error(code) if answers && code != 0 => {
+            Content::Error(code) if answers && code != 0 => {
                 let again = matches!(code, libc::EBUSY | libc::EINTR | libc::EAGAIN | libc::ENOMEM);
                 if let Some(dump) = &mut self.dump
                     && !again
@@ -179,11 +179,11 @@ impl Follower {
                 }
                 self.finish(again, now);
             }
-            Said::Done | Said::Error(_) => {}
-            Said::There(item) if answers && message.multi => self.answer(item, message.interrupted),
-            Said::Gone(_) if answers && message.multi => {}
-            Said::There(item) => self.notice(item, message.placement),
-            Said::Gone(item) => self.farewell(item, now),
+            Content::Done | Content::Error(_) => {}
+            Content::There(item) if answers && message.multi => self.answer(item, message.interrupted),
+            Content::Gone(_) if answers && message.multi => {}
+            Content::There(item) => self.notice(item, message.placement),
+            Content::Gone(item) => self.log_removed(item, now),
         }
     }
 
@@ -289,7 +289,7 @@ impl Follower {
     }
 
     /// Handles a notice of a removed item.
-    fn farewell(&mut self, item: Item, now: Nanos) {
+    fn log_removed(&mut self, item: Item, now: Nanos) {
         let key = self.told(&item);
         match item {
             Item::Link(_) => self.doubted.extend([Kind::Objects, Kind::Routes4, Kind::Routes6]),

@@ -122,7 +122,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn notice(&mut self, said: Said) {
+    fn notice(&mut self, said: Content) {
         self.queue.push_back(message(0, false, said));
     }
 
@@ -137,7 +137,7 @@ impl Kernel {
             placement = Placement::Alone;
         }
         self.has.put_routes(key, list);
-        self.queue.push_back(Message { placement, ..message(0, false, Said::There(told.item(key))) });
+        self.queue.push_back(Message { placement, ..message(0, false, Content::There(told.item(key))) });
     }
 
     fn remove_route(&mut self, (to, from, metric): Slot, place: u8) {
@@ -153,12 +153,12 @@ impl Kernel {
             list.remove(place);
         }
         self.has.put_routes(key, list);
-        self.notice(Said::Gone(gone.item(key)));
+        self.notice(Content::Gone(gone.item(key)));
     }
 
     fn put(&mut self, item: Item) {
         self.has.put(item.clone());
-        self.notice(Said::There(item));
+        self.notice(Content::There(item));
     }
 
     /// Moves the messages of a dump into the queue.
@@ -175,10 +175,10 @@ impl Kernel {
         let Some((sequence, rest)) = &mut self.dump else { return };
         for _ in 0..count {
             let said = match rest.pop() {
-                Some(key) => self.has.items(key).into_iter().map(Said::There).collect(),
-                None => vec![Said::Done],
+                Some(key) => self.has.items(key).into_iter().map(Content::There).collect(),
+                None => vec![Content::Done],
             };
-            let done = said == [Said::Done];
+            let done = said == [Content::Done];
             self.filled.extend(said.into_iter().map(|said| message(*sequence, true, said)));
             if done {
                 self.dump = None;
@@ -225,7 +225,7 @@ impl Kernel {
     }
 }
 
-fn message(sequence: u32, multi: bool, said: Said) -> Message {
+fn message(sequence: u32, multi: bool, said: Content) -> Message {
     Message { sequence, port: 0, interrupted: false, multi, placement: Placement::Alone, said }
 }
 
@@ -376,12 +376,12 @@ impl Notices {
     }
 
     fn there(&mut self, placement: Placement, protocol: u8, preference: Preference, hops: &[u8]) {
-        let said = Said::There(Item::Route(self.key, protocol, preference, to_gateways(hops)));
+        let said = Content::There(Item::Route(self.key, protocol, preference, to_gateways(hops)));
         self.follower.take(Message { placement, ..message(0, false, said) }, Nanos(0));
     }
 
     fn gone(&mut self, protocol: u8, hops: &[u8]) {
-        let said = Said::Gone(Item::Route(self.key, protocol, Preference::Medium, to_gateways(hops)));
+        let said = Content::Gone(Item::Route(self.key, protocol, Preference::Medium, to_gateways(hops)));
         self.follower.take(message(0, false, said), Nanos(0));
     }
 
@@ -455,8 +455,8 @@ fn a_rule_that_goes_leaves_others_in_doubt() {
         Rule { priority: 100, is_v6: false, table: Some(77), selects }
     });
     for (selects, asks) in [(true, Some(Kind::Rules4)), (false, None)] {
-        follower.take(message(0, false, Said::There(Item::Rule(rule(selects)))), Nanos(0));
-        follower.take(message(0, false, Said::Gone(Item::Rule(rule(selects)))), Nanos(0));
+        follower.take(message(0, false, Content::There(Item::Rule(rule(selects)))), Nanos(0));
+        follower.take(message(0, false, Content::Gone(Item::Rule(rule(selects)))), Nanos(0));
         assert_eq!(follower.doubted.pop_first(), asks);
     }
 }
@@ -484,12 +484,12 @@ impl Held {
     }
 
     fn there(&mut self, item: Item) {
-        self.follower.take(message(0, false, Said::There(item)), self.now);
+        self.follower.take(message(0, false, Content::There(item)), self.now);
     }
 
     fn gone(&mut self, key: Key) {
         for item in self.follower.mirror().items(key) {
-            self.follower.take(message(0, false, Said::Gone(item)), self.now);
+            self.follower.take(message(0, false, Content::Gone(item)), self.now);
         }
     }
 

@@ -24,7 +24,7 @@ pub enum Placement {
 
 /// Content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Content {
     /// The item is new, or has changed.
     There(Item),
     /// The item was removed.
@@ -53,7 +53,7 @@ pub struct Message {
     /// Position of a route in the list of routes with its key.
     pub placement: Placement,
     /// Content of the message.
-    pub said: Said,
+    pub said: Content,
 }
 
 /// Messages of a datagram; truncated messages are left out.
@@ -83,12 +83,12 @@ const fn placement(flags: u16) -> Placement {
 }
 
 /// Parses a message of a type.
-pub fn said(kind: u16, body: &[u8]) -> Said {
-    let there = |item: Option<Item>| item.map_or(Said::Nothing, Said::There);
-    let gone = |item: Option<Item>| item.map_or(Said::Nothing, Said::Gone);
+pub fn said(kind: u16, body: &[u8]) -> Content {
+    let there = |item: Option<Item>| item.map_or(Content::Nothing, Content::There);
+    let gone = |item: Option<Item>| item.map_or(Content::Nothing, Content::Gone);
     match kind {
-        NLMSG_ERROR => Said::Error(number(body).map_or(0, |code| code.cast_signed().wrapping_neg())),
-        NLMSG_DONE => Said::Done,
+        NLMSG_ERROR => Content::Error(number(body).map_or(0, |code| code.cast_signed().wrapping_neg())),
+        NLMSG_DONE => Content::Done,
         libc::RTM_NEWLINK => there(link(body)),
         libc::RTM_DELLINK => gone(link(body)),
         libc::RTM_NEWADDR => there(address(body)),
@@ -99,10 +99,10 @@ pub fn said(kind: u16, body: &[u8]) -> Said {
         libc::RTM_DELNEIGH => gone(neighbour(body)),
         libc::RTM_NEWRULE => there(rule(body)),
         libc::RTM_DELRULE => gone(rule(body)),
-        RTM_NEWNETCONF => Said::Settings,
+        RTM_NEWNETCONF => Content::Settings,
         RTM_NEWNEXTHOP => there(object(body)),
         RTM_DELNEXTHOP => gone(object(body)),
-        _ => Said::Nothing,
+        _ => Content::Nothing,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Addresses, routes and TCP connections of this host, read only.
 
-use crate::kernel::message::{Address, Item, Said, Target, said};
+use crate::kernel::message::{Address, Content, Item, Target, said};
 use crate::runtime::path::{interface_to, route_to};
 use polder_devices::netlink::Client;
 use polder_devices::netlink::link::{self, Link};
@@ -64,7 +64,7 @@ impl HostState {
         let links = dump(libc::RTM_GETLINK, &[0; link::HEADER]);
         let addresses = dump(libc::RTM_GETADDR, &[0; ADDRESS_HEADER]);
         let address = |(kind, body): &(u16, Vec<u8>)| {
-            let Said::There(Item::Address(address)) = said(*kind, body) else { return None };
+            let Content::There(Item::Address(address)) = said(*kind, body) else { return None };
             Some(address)
         };
         Self {
@@ -129,7 +129,7 @@ pub(in crate::runtime) fn is_stacked(link: &Link) -> bool {
 fn default_routes(somewhere: IpAddr) -> Vec<(u32, Option<IpAddr>)> {
     let answers = route_to(somewhere, FIB_MATCH).unwrap_or_default();
     let Some((kind, body)) = answers.first() else { return Vec::new() };
-    let Said::There(Item::Route(key, _, _, target)) = said(*kind, body) else { return Vec::new() };
+    let Content::There(Item::Route(key, _, _, target)) = said(*kind, body) else { return Vec::new() };
     if key.prefix.bits() != 0 {
         return Vec::new();
     }

@@ -10,8 +10,8 @@ mod host_state;
 use super::preflight::{PreflightFinding, Severity};
 use crate::config::model::{Configuration, Port, Role};
 use anyhow::{Result, bail};
-pub(super) use host::{HostState, is_stacked, with_uppers};
 use host_state::Connection;
+pub(super) use host_state::{HostState, is_stacked, with_uppers};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

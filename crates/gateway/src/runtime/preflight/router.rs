@@ -1,6 +1,6 @@
 //! Checks of the router's requirements.
 
-use super::host::{HostState, Interface, interfaces};
+use super::host_state::{HostState, Interface, interfaces};
 use super::{Evidence, PreflightFinding, Severity};
 use crate::config::model::{Configuration, Decide, OnExit, Port, Role};
 use crate::config::router::{InterfaceAddress, RoutesFrom};

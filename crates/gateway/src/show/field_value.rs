@@ -1,14 +1,14 @@
 //! Types of field values: reading, subtracting and exposing them.
 
 use super::family::{self, Labels, Metric, Unit};
-use super::look::{Look, duration};
+use super::layout::{Layout, duration};
 use prometheus_client::encoding::DescriptorEncoder;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Description of a field: help, metric and number format.
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct FieldDescription {
     pub(super) help: &'static str,
     pub(super) metric: Option<Metric>,
     /// Label for the keys of a map's numbers.
@@ -18,7 +18,7 @@ pub(crate) struct Told {
     pub(super) grows: bool,
 }
 
-impl Told {
+impl FieldDescription {
     /// Help text of the metric; a boolean is 1 if true.
     fn help(&self) -> String {
         let help = self.help.trim_start();
@@ -49,15 +49,15 @@ impl fmt::Display for Read {
 
 impl Read {
     /// Text in a table: a counter with its rate, a time with its unit, another number as it is.
-    pub(super) fn text(&self, told: Told, look: Look) -> String {
+    pub(super) fn text(&self, description: FieldDescription, layout: Layout) -> String {
         let Self::Whole(number) = self else { return self.to_string() };
         let number = u64::try_from(*number).unwrap_or(0);
-        match (told.unit, told.grows) {
-            (Unit::Bytes, true) => look.bytes(number),
-            (_, true) => look.count(number),
+        match (description.unit, description.grows) {
+            (Unit::Bytes, true) => layout.bytes(number),
+            (_, true) => layout.count(number),
             (Unit::Nanos, false) => duration(number),
-            (Unit::ByteRate, false) => Look { seconds: Some(1.0), ..look }.bytes(number),
-            (Unit::PacketRate, false) => Look { seconds: Some(1.0), ..look }.count(number),
+            (Unit::ByteRate, false) => Layout { seconds: Some(1.0), ..layout }.bytes(number),
+            (Unit::PacketRate, false) => Layout { seconds: Some(1.0), ..layout }.count(number),
             (Unit::Permille, false) => format!("{}.{} %", number / 10, number % 10),
             (_, false) => number.to_string(),
         }
@@ -65,7 +65,7 @@ impl Read {
 }
 
 /// Types that a field can have.
-pub(crate) trait Held {
+pub(crate) trait FieldValue {
     /// The value; `None` if it is missing, and for nested rows.
     fn read(&self) -> Option<Read>;
 
@@ -77,22 +77,26 @@ pub(crate) trait Held {
     }
 
     /// Encodes the field's family for all rows with a number.
-    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result
+    fn expose(
+        rows: Vec<(Labels, &Self)>,
+        description: &FieldDescription,
+        out: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result
     where
         Self: Sized,
     {
-        let Some(metric) = told.metric else { return Ok(()) };
+        let Some(metric) = description.metric else { return Ok(()) };
         let number = |(labels, held): (Labels, &Self)| match held.read()? {
             Read::Whole(number) => Some((labels, number)),
             Read::Text(_) | Read::Part(_) => None,
         };
-        family::encode(metric, &told.help(), rows.into_iter().filter_map(number), out)
+        family::encode(metric, &description.help(), rows.into_iter().filter_map(number), out)
     }
 }
 
 macro_rules! held {
     ($($number:ty),+) => {$(
-        impl Held for $number {
+        impl FieldValue for $number {
             fn read(&self) -> Option<Read> {
                 Some(Read::Whole(*self as i128))
             }
@@ -105,32 +109,32 @@ macro_rules! held {
 }
 held!(u16, u32, u64, usize, i64);
 
-impl Held for bool {
+impl FieldValue for bool {
     fn read(&self) -> Option<Read> {
         Some(Read::Whole((*self).into()))
     }
 }
 
-impl Held for f64 {
+impl FieldValue for f64 {
     fn read(&self) -> Option<Read> {
         Some(Read::Part(*self))
     }
 }
 
-impl Held for String {
+impl FieldValue for String {
     fn read(&self) -> Option<Read> {
         Some(Read::Text(self.clone()))
     }
 }
 
 /// Exposed as the number of texts.
-impl Held for Vec<String> {
+impl FieldValue for Vec<String> {
     fn read(&self) -> Option<Read> {
         self.len().read()
     }
 }
 
-impl Held for Vec<u64> {
+impl FieldValue for Vec<u64> {
     fn read(&self) -> Option<Read> {
         Some(Read::Whole(self.iter().map(|&number| i128::from(number)).sum()))
     }
@@ -141,14 +145,14 @@ impl Held for Vec<u64> {
 }
 
 /// Conditions of a filter rule, which are part of its key.
-impl Held for BTreeMap<String, String> {
+impl FieldValue for BTreeMap<String, String> {
     fn read(&self) -> Option<Read> {
         Some(Read::Text(format!("{self:?}")))
     }
 }
 
 /// Counters by name.
-impl Held for BTreeMap<String, u64> {
+impl FieldValue for BTreeMap<String, u64> {
     fn read(&self) -> Option<Read> {
         Some(Read::Whole(self.values().map(|&number| i128::from(number)).sum()))
     }
@@ -159,17 +163,21 @@ impl Held for BTreeMap<String, u64> {
         }
     }
 
-    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(metric) = told.metric else { return Ok(()) };
+    fn expose(
+        rows: Vec<(Labels, &Self)>,
+        description: &FieldDescription,
+        out: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
+        let Some(metric) = description.metric else { return Ok(()) };
         let parts = rows.iter().flat_map(|(labels, held)| {
-            held.iter().map(|(name, &number)| (labels.clone().and(told.part, name), number.into()))
+            held.iter().map(|(name, &number)| (labels.clone().and(description.part, name), number.into()))
         });
-        family::encode(metric, &told.help(), parts, out)
+        family::encode(metric, &description.help(), parts, out)
     }
 }
 
 /// A missing value, now or earlier, stays as it is.
-impl<H: Held> Held for Option<H> {
+impl<H: FieldValue> FieldValue for Option<H> {
     fn read(&self) -> Option<Read> {
         self.as_ref()?.read()
     }
@@ -180,8 +188,12 @@ impl<H: Held> Held for Option<H> {
         }
     }
 
-    fn expose(rows: Vec<(Labels, &Self)>, told: &Told, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn expose(
+        rows: Vec<(Labels, &Self)>,
+        description: &FieldDescription,
+        out: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
         let held = rows.into_iter().filter_map(|(labels, held)| Some((labels, held.as_ref()?)));
-        H::expose(held.collect(), told, out)
+        H::expose(held.collect(), description, out)
     }
 }

@@ -2,7 +2,7 @@
 
 /// Layout options of a view.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look {
+pub struct Layout {
     /// True if text has colours.
     pub colour: bool,
     /// Length of the period that counters cover, in seconds: they are drawn as rates; `None` for totals.
@@ -18,7 +18,7 @@ pub(super) enum Align {
     Right,
 }
 
-impl Look {
+impl Layout {
     /// Plain text with totals.
     pub const PLAIN: Self = Self { colour: false, seconds: None, width: None };
 
@@ -296,20 +296,20 @@ mod tests {
     #[test]
     fn sizes_have_three_digits() {
         let sizes =
-            [0, 999, 1000, 12_345, 123_456, 999_600, 9_994_000_000].map(|size| Look::PLAIN.bytes(size));
+            [0, 999, 1000, 12_345, 123_456, 999_600, 9_994_000_000].map(|size| Layout::PLAIN.bytes(size));
         assert_eq!(sizes, ["0 B", "999 B", "1.00 kB", "12.3 kB", "123 kB", "1.00 MB", "9.99 GB"]);
     }
 
     #[test]
     fn a_period_makes_rates() {
-        let look = Look { seconds: Some(2.0), ..Look::PLAIN };
-        assert_eq!([0, 1, 40, 9_000].map(|count| look.count(count)), ["0/s", "0.5/s", "20/s", "4 500/s"]);
-        assert_eq!(look.bytes(250_000), "1.00 Mbit/s");
+        let layout = Layout { seconds: Some(2.0), ..Layout::PLAIN };
+        assert_eq!([0, 1, 40, 9_000].map(|count| layout.count(count)), ["0/s", "0.5/s", "20/s", "4 500/s"]);
+        assert_eq!(layout.bytes(250_000), "1.00 Mbit/s");
     }
 
     #[test]
     fn text_is_painted_on_request_only() {
-        assert_eq!(Look::PLAIN.bad("x"), "x");
-        assert_eq!(Look { colour: true, ..Look::PLAIN }.bad("x"), "\x1b[1;31mx\x1b[0m");
+        assert_eq!(Layout::PLAIN.bad("x"), "x");
+        assert_eq!(Layout { colour: true, ..Layout::PLAIN }.bad("x"), "\x1b[1;31mx\x1b[0m");
     }
 }
