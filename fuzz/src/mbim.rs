@@ -3,7 +3,7 @@
 use super::Seeds;
 use polder_datapath::units::Nanos;
 use polder_devices::cdc::mbim::Wanted;
-use polder_devices::cdc::mbim::model::{Lie, Modem, ModemOptions};
+use polder_devices::cdc::mbim::model::{Modem, ModemFault, ModemOptions};
 use polder_devices::cdc::mbim::service::Access;
 use polder_devices::cdc::mbim::session::Session;
 use polder_devices::cdc::model::{Style, encode};
@@ -34,18 +34,18 @@ pub(super) fn messages() -> Seeds {
     vec![
         ("dialogue", dialogue(plain.clone(), &[])),
         ("pin", dialogue(locked, &[])),
-        ("outside", dialogue(plain.clone(), &[Lie::Outside])),
-        ("many-addresses", dialogue(plain.clone(), &[Lie::ManyAddresses])),
-        ("swapped", dialogue(plain.clone(), &[Lie::FragmentsSwapped])),
-        ("twice", dialogue(plain.clone(), &[Lie::Twice])),
-        ("forgets", dialogue(plain.clone(), &[Lie::Forgets])),
-        ("not-text", dialogue(plain, &[Lie::NotText])),
+        ("outside", dialogue(plain.clone(), &[ModemFault::Outside])),
+        ("many-addresses", dialogue(plain.clone(), &[ModemFault::ManyAddresses])),
+        ("swapped", dialogue(plain.clone(), &[ModemFault::FragmentsSwapped])),
+        ("twice", dialogue(plain.clone(), &[ModemFault::Twice])),
+        ("forgets", dialogue(plain.clone(), &[ModemFault::Forgets])),
+        ("not-text", dialogue(plain, &[ModemFault::NotText])),
         ("empty", Vec::new()),
     ]
 }
 
 /// Transfers of a modem in a dialogue, each with its length in front.
-fn dialogue(options: ModemOptions, lies: &[Lie]) -> Vec<u8> {
+fn dialogue(options: ModemOptions, lies: &[ModemFault]) -> Vec<u8> {
     let mut modem = Modem::new(options);
     modem.lie(lies);
     let wanted = Wanted { sessions: vec![(0, Access::default())], pin: Some("1234".to_owned()) };

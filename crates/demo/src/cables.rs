@@ -4,7 +4,7 @@ use super::gateway::configuration;
 use super::network::{ACCESS_POINT, CLIENT, SERVER, STATION, Site};
 use anyhow::{Context as _, anyhow, ensure};
 use polder::config::{self, model};
-use polder::device::{Facts, OpenPort};
+use polder::device::{OpenPort, PortProperties};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder_buffers::{Batch, BufferManager, BufferOptions, Class, Packet, Pool};
 use polder_datapath::offload::Takes;
@@ -184,7 +184,10 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
         let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
         let end = ends.remove(&port.name).ok_or_else(|| anyhow!("no cable is plugged into {}", port.name))?;
         let takes = Takes { partial_checksums: true, ..Takes::default() };
-        let facts = Facts { takes, ..Facts::new(&port.name, MacAddress(mac), 1600, "in-memory cable") };
+        let facts = PortProperties {
+            takes,
+            ..PortProperties::new(&port.name, MacAddress(mac), 1600, "in-memory cable")
+        };
         Ok(OpenPort::in_memory(port.id, facts, end.into_iter().map(Queue::boxed).collect()))
     })
 }

@@ -5,7 +5,7 @@ use crate::units::Nanos;
 
 /// Points at which packets are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Where {
+pub struct CapturePoints {
     /// As received by the port; for a tunnel, after decapsulation.
     pub rx: bool,
     /// As sent by the port; for a tunnel, before encapsulation.

@@ -15,7 +15,7 @@ mod program;
 mod run;
 mod tap;
 
-pub use captured::{CapturePoint, CapturedPacket, Where};
+pub use captured::{CapturePoint, CapturePoints, CapturedPacket};
 pub use program::{
     Arithmetic, BadProgram, Instruction, MOST_INSTRUCTIONS, Operand, Program, Step, Test, Width,
 };

@@ -5,7 +5,7 @@
 
 use super::program::Program;
 use super::run::{Runner, View};
-use super::{CapturedPacket, Where};
+use super::{CapturePoints, CapturedPacket};
 use crate::counters::Counter;
 use polder_buffers::ring::{self, Consumer, Producer};
 use polder_buffers::{BATCH, Packet, PortId};
@@ -33,7 +33,7 @@ pub struct TapOptions {
     /// Captured port or tunnel.
     pub port: PortId,
     /// Capture points.
-    pub places: Where,
+    pub places: CapturePoints,
     /// Filter program.
     pub program: Arc<Program>,
     /// Maximum number of bytes captured per packet.

@@ -9,7 +9,7 @@ const OLD_TAG: EtherType = EtherType(0x9100);
 
 /// Classification of a packet.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum MergeCheck {
     /// Neither TCP nor UDP: belongs to no flow.
     Other,
     /// Possibly TCP or UDP of an unknown flow: no later packet may be merged with earlier ones.
@@ -38,7 +38,7 @@ pub(super) struct Candidate {
     /// IPv4 identification; 0 over IPv6.
     pub(super) identification: u16,
     /// Positions that the packet may have in a merged packet.
-    pub(super) part: Part,
+    pub(super) part: MergePosition,
 }
 
 /// Transport and network protocol.
@@ -52,7 +52,7 @@ pub(super) enum Protocol {
 
 /// Positions that a packet may have in a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MergePosition {
     /// Any position.
     Any,
     /// Last only, because PSH or FIN belongs to the last byte.
@@ -80,28 +80,28 @@ impl Protocol {
 ///
 /// Cost: reads the first 54 to 78 bytes.
 #[inline]
-pub(super) fn look(packet: &Packet) -> Look {
+pub(super) fn classify(packet: &Packet) -> MergeCheck {
     let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
     if !headers.is_readable() {
-        return Look::Unclear;
+        return MergeCheck::Unclear;
     }
     let protocol = match (headers.network(), headers.protocol()) {
         (Network::Ipv4, IpProtocol::TCP) => Protocol::Tcp4,
         (Network::Ipv4, IpProtocol::UDP) => Protocol::Udp4,
-        (Network::Ipv4, _) => return Look::Other,
+        (Network::Ipv4, _) => return MergeCheck::Other,
         // TCP or UDP may follow the extension headers.
-        (Network::Ipv6, _) if headers.is_extended_v6() => return Look::Unclear,
+        (Network::Ipv6, _) if headers.is_extended_v6() => return MergeCheck::Unclear,
         (Network::Ipv6, IpProtocol::TCP) => Protocol::Tcp6,
         (Network::Ipv6, IpProtocol::UDP) => Protocol::Udp6,
-        (Network::Ipv6, IpProtocol::ICMPV6) => return Look::Other,
-        (Network::Ipv6, _) => return Look::Unclear,
+        (Network::Ipv6, IpProtocol::ICMPV6) => return MergeCheck::Other,
+        (Network::Ipv6, _) => return MergeCheck::Unclear,
         (Network::Other, _) => return look_other(bytes, headers),
     };
     let fixed = if protocol.is_v4() { Ipv4::HEADER_BYTES } else { Ipv6::HEADER_BYTES };
     if headers.is_fragment() || headers.network_bytes() != fixed {
-        return Look::Unclear;
+        return MergeCheck::Unclear;
     }
-    let Some(addresses) = headers.addresses(bytes) else { return Look::Unclear };
+    let Some(addresses) = headers.addresses(bytes) else { return MergeCheck::Unclear };
     let (network, transport) = (headers.network_offset(), headers.transport_offset());
     let is_exact = headers.extent() == Extent::Exact;
     let place = HeaderOffsets { network, transport, is_exact, addresses: mixed(addresses) };
@@ -112,11 +112,11 @@ pub(super) fn look(packet: &Packet) -> Look {
 
 /// Classifies a frame without IP packet.
 #[cold]
-fn look_other(bytes: &[u8], headers: HeaderSummary) -> Look {
+fn look_other(bytes: &[u8], headers: HeaderSummary) -> MergeCheck {
     let ether_type = bytes.get(headers.network_offset() - 2..).and_then(<[u8]>::first_chunk);
     let ether_type = EtherType(ether_type.map_or(0, |&field| u16::from_be_bytes(field)));
     // Any flow may follow a further tag.
-    if ether_type.is_tag() || ether_type == OLD_TAG { Look::Unclear } else { Look::Other }
+    if ether_type.is_tag() || ether_type == OLD_TAG { MergeCheck::Unclear } else { MergeCheck::Other }
 }
 
 /// Sum of the addresses; for IPv6 of their last four bytes, which distinguish hosts of a link.
@@ -142,22 +142,33 @@ struct HeaderOffsets {
 }
 
 #[inline]
-fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol: Protocol, id: u16) -> Look {
+fn look_transport(
+    packet: &Packet,
+    bytes: &[u8],
+    place: &HeaderOffsets,
+    protocol: Protocol,
+    id: u16,
+) -> MergeCheck {
     let (header_bytes, sequence, mut part, ports) = if protocol.is_tcp() {
-        let Ok(tcp) = Tcp::parse(bytes) else { return Look::Unclear };
+        let Ok(tcp) = Tcp::parse(bytes) else { return MergeCheck::Unclear };
         let ports = u32::from(tcp.source_port()) << 16 | u32::from(tcp.destination_port());
         (tcp.header_bytes(), tcp.sequence(), part_of(tcp.flags()), ports)
     } else {
-        let Some(&[a, b, c, d, high, low, _, _]) = bytes.first_chunk() else { return Look::Unclear };
+        let Some(&[a, b, c, d, high, low, _, _]) = bytes.first_chunk() else { return MergeCheck::Unclear };
         let whole = usize::from(u16::from_be_bytes([high, low])) + place.transport == packet.len();
-        (Udp::HEADER_BYTES, 0, if whole { Part::Any } else { Part::None }, u32::from_be_bytes([a, b, c, d]))
+        (
+            Udp::HEADER_BYTES,
+            0,
+            if whole { MergePosition::Any } else { MergePosition::None },
+            u32::from_be_bytes([a, b, c, d]),
+        )
     };
     let headers = place.transport + header_bytes;
     let payload = packet.len().saturating_sub(headers);
     let is_single = packet.segmentation.kind == SegmentationKind::None;
     let is_whole = headers <= bytes.len() + place.transport;
     if payload == 0 || !place.is_exact || !is_single || !is_whole || is_odd(packet, place, protocol) {
-        part = Part::None;
+        part = MergePosition::None;
     }
     // Fibonacci hashing: the upper bits depend on all bits.
     let flow = (place.addresses ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b9);
@@ -167,10 +178,10 @@ fn look_transport(packet: &Packet, bytes: &[u8], place: &HeaderOffsets, protocol
         u16::try_from(headers),
         u32::try_from(payload),
     ) else {
-        return Look::Unclear;
+        return MergeCheck::Unclear;
     };
     let identification = id;
-    Look::Flow(Candidate {
+    MergeCheck::Flow(Candidate {
         flow,
         protocol,
         network,
@@ -192,13 +203,13 @@ fn is_odd(packet: &Packet, place: &HeaderOffsets, protocol: Protocol) -> bool {
 
 /// Positions that the TCP flags allow.
 #[inline]
-const fn part_of(flags: TcpFlags) -> Part {
+const fn part_of(flags: TcpFlags) -> MergePosition {
     const LASTS: TcpFlags = TcpFlags::PSH.with(TcpFlags::FIN);
     let rest = flags.without(LASTS.with(TcpFlags::ECE));
     match (rest.0 == TcpFlags::ACK.0, flags.0 & LASTS.0) {
-        (true, 0) => Part::Any,
-        (true, _) => Part::Last,
-        (false, _) => Part::None,
+        (true, 0) => MergePosition::Any,
+        (true, _) => MergePosition::Last,
+        (false, _) => MergePosition::None,
     }
 }
 

@@ -22,7 +22,7 @@ mod candidate;
 
 use crate::offload::{Outlet, Takes};
 use crate::wire::{IpProtocol, Ipv4Mut, Ipv6, Ipv6Mut, Pseudo, Tcp, TcpFlags, TcpMut, UdpMut};
-use candidate::{Candidate, Look, Part, Protocol, is_exact, look, same_headers};
+use candidate::{Candidate, MergeCheck, MergePosition, Protocol, classify, is_exact, same_headers};
 use polder_buffers::{
     BATCH, Batch, ChecksumState, OuterHeaders, Packet, Segmentation, SegmentationKind, Tail,
 };
@@ -125,10 +125,10 @@ impl Coalescer {
         for (number, packet) in (0..NONE).zip(batch.iter()) {
             self.joins[usize::from(number)] = NONE;
             self.leads[usize::from(number)] = NONE;
-            match look(packet) {
-                Look::Other => {}
-                Look::Unclear => self.places = [NONE; PLACES],
-                Look::Flow(candidate) => {
+            match classify(packet) {
+                MergeCheck::Other => {}
+                MergeCheck::Unclear => self.places = [NONE; PLACES],
+                MergeCheck::Flow(candidate) => {
                     joined += u64::from(self.enter(number, packet, candidate, batch, takes))
                 }
             }
@@ -149,9 +149,9 @@ impl Coalescer {
         let place = (candidate.flow >> UNUSED_BITS) as usize;
         let run = self.places[place];
         if !candidate.protocol.is_tcp() && !takes.udp_segments {
-            candidate.part = Part::None;
+            candidate.part = MergePosition::None;
         }
-        if candidate.part != Part::None
+        if candidate.part != MergePosition::None
             && let Some(open) = self.runs.get_mut(usize::from(run))
             && let Some(goes_on) = open.join(packet, &candidate, batch)
         {
@@ -160,7 +160,7 @@ impl Coalescer {
             return true;
         }
         self.places[place] = NONE;
-        if candidate.part == Part::Any
+        if candidate.part == MergePosition::Any
             && let Ok(run) = u8::try_from(self.runs.len())
         {
             self.places[place] = run;
@@ -242,7 +242,7 @@ impl Run {
         self.wire_packets = self.wire_packets.saturating_add(packet.wire_packets);
         self.payload += next.payload;
         self.ends = flags(packet, next);
-        Some(next.payload == first.payload && next.part == Part::Any)
+        Some(next.payload == first.payload && next.part == MergePosition::Any)
     }
 
     /// IPv4 identification that the next packet must have.

@@ -13,7 +13,7 @@ use polder_buffers::{Batch, Packet, SegmentationKind};
 
 /// Place in the packet path where packets are cut.
 #[derive(Clone, Copy)]
-enum Place {
+enum CutPoint {
     BeforeEncapsulation,
     Encapsulated,
 }
@@ -30,12 +30,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
                 || packet.segmentation.kind == SegmentationKind::None
                 || goes_on(&mut packet, tunnel, self.tables, &mut self.context)
             {
-                self.go_on(packet, &mut cut, Place::BeforeEncapsulation);
+                self.go_on(packet, &mut cut, CutPoint::BeforeEncapsulation);
             } else {
-                self.cut_one(packet, &mut cut, Place::BeforeEncapsulation);
+                self.cut_one(packet, &mut cut, CutPoint::BeforeEncapsulation);
             }
         }
-        self.go_on_with(&mut cut, Place::BeforeEncapsulation);
+        self.go_on_with(&mut cut, CutPoint::BeforeEncapsulation);
         self.stages.scratch.cut = cut;
     }
 
@@ -53,12 +53,12 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
         let mut cut = core::mem::take(&mut self.stages.scratch.cut_encapsulated);
         for packet in batch.drain() {
             if self.leaves_whole(&packet) {
-                self.go_on(packet, &mut cut, Place::Encapsulated);
+                self.go_on(packet, &mut cut, CutPoint::Encapsulated);
             } else {
-                self.cut_one(packet, &mut cut, Place::Encapsulated);
+                self.cut_one(packet, &mut cut, CutPoint::Encapsulated);
             }
         }
-        self.go_on_with(&mut cut, Place::Encapsulated);
+        self.go_on_with(&mut cut, CutPoint::Encapsulated);
         self.stages.scratch.cut_encapsulated = cut;
     }
 
@@ -68,7 +68,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
             || takes_of(packet.egress, &self.tables.outlets).takes(packet.segmentation)
     }
 
-    fn cut_one(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
+    fn cut_one(&mut self, packet: Packet, cut: &mut Batch, place: CutPoint) {
         let (ingress, egress, wire_packets) = (packet.ingress, packet.egress, u64::from(packet.wire_packets));
         let mut cutting = match Cutting::new(packet, self.context.pool) {
             Ok(cutting) => cutting,
@@ -85,13 +85,13 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
         if let Some(outlet) = self.tables.outlets.get(usize::from(egress.0)) {
             outlet.state.worker(worker).cut(count);
         }
-        if let (Place::Encapsulated, Some(tunnel)) = (place, self.tables.tunnels.get(ingress)) {
+        if let (CutPoint::Encapsulated, Some(tunnel)) = (place, self.tables.tunnels.get(ingress)) {
             tunnel.state().worker(worker).sent.add(count.saturating_sub(wire_packets));
         }
         let takes = takes_of(egress, &self.tables.outlets);
         loop {
             let mut next = cutting.next(self.context.pool);
-            if let (Ok(Some(segment)), Place::Encapsulated) = (&mut next, place) {
+            if let (Ok(Some(segment)), CutPoint::Encapsulated) = (&mut next, place) {
                 complete(segment, takes, &self.context);
             }
             match next {
@@ -106,7 +106,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     }
 
     /// Appends a packet to the batch that continues next.
-    fn go_on(&mut self, packet: Packet, cut: &mut Batch, place: Place) {
+    fn go_on(&mut self, packet: Packet, cut: &mut Batch, place: CutPoint) {
         if cut.is_full() {
             self.go_on_with(cut, place);
         }
@@ -114,15 +114,15 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
         debug_assert!(pushed.is_ok(), "a full batch has gone on");
     }
 
-    fn go_on_with(&mut self, cut: &mut Batch, place: Place) {
+    fn go_on_with(&mut self, cut: &mut Batch, place: CutPoint) {
         if cut.is_empty() {
             return;
         }
         self.meter.lap(Stage::Segment, cut.len());
         self.egress.passed(Stage::Segment, cut);
         match place {
-            Place::BeforeEncapsulation => self.encapsulate_stage(cut),
-            Place::Encapsulated => self.leave(cut),
+            CutPoint::BeforeEncapsulation => self.encapsulate_stage(cut),
+            CutPoint::Encapsulated => self.leave(cut),
         }
     }
 }

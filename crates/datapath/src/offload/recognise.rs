@@ -33,8 +33,8 @@ pub fn recognise(packet: &mut Packet) -> Recognised {
     }
     match find(packet.bytes()) {
         None => Recognised::Complete,
-        Some(Found::MissingCrc) => Recognised::MissingCrc,
-        Some(Found::Partial { start, offset, depth }) => {
+        Some(MissingChecksum::MissingCrc) => Recognised::MissingCrc,
+        Some(MissingChecksum::Partial { start, offset, depth }) => {
             packet.checksum = ChecksumState::Partial;
             packet.checksum_start = start;
             packet.checksum_offset = offset;
@@ -47,7 +47,7 @@ pub fn recognise(packet: &mut Packet) -> Recognised {
 }
 
 /// Detected checksum; `depth` is the number of tunnels around it.
-enum Found {
+enum MissingChecksum {
     Partial { start: u16, offset: u16, depth: usize },
     MissingCrc,
 }
@@ -56,10 +56,10 @@ enum Found {
 enum Next<'a> {
     Frame(&'a [u8]),
     Network(EtherType, &'a [u8]),
-    Found(Found),
+    MissingChecksum(MissingChecksum),
 }
 
-fn find(frame: &[u8]) -> Option<Found> {
+fn find(frame: &[u8]) -> Option<MissingChecksum> {
     let mut next = Next::Frame(frame);
     // A tunnel takes two steps.
     for step in 0..2 * MOST_TUNNELS + 2 {
@@ -72,11 +72,11 @@ fn find(frame: &[u8]) -> Option<Found> {
                 let at = bytes.as_ptr().addr() - frame.as_ptr().addr();
                 network(kind, bytes, (at, step / 2))?
             }
-            Next::Found(found) => return Some(found),
+            Next::MissingChecksum(found) => return Some(found),
         };
     }
     match next {
-        Next::Found(found) => Some(found),
+        Next::MissingChecksum(found) => Some(found),
         Next::Frame(_) | Next::Network(..) => None,
     }
 }
@@ -105,14 +105,14 @@ fn network(kind: EtherType, bytes: &[u8], (at, depth): (usize, usize)) -> Option
         let length = u32::try_from(message.len()).ok()?;
         let is_partial = u16::from_be_bytes(*field) == pseudo.sum(protocol, length).partial();
         let start = u16::try_from(start).ok()?;
-        is_partial.then_some(Next::Found(Found::Partial { start, offset, depth }))
+        is_partial.then_some(Next::MissingChecksum(MissingChecksum::Partial { start, offset, depth }))
     };
     match protocol {
         IpProtocol::TCP => partial(Tcp::CHECKSUM_OFFSET),
         IpProtocol::UDP => partial(Udp::CHECKSUM_OFFSET).or_else(|| vxlan(message)),
         SCTP => {
             let crc = message.get(SCTP_CRC..)?.first_chunk::<4>()?;
-            (*crc == [0; 4]).then_some(Next::Found(Found::MissingCrc))
+            (*crc == [0; 4]).then_some(Next::MissingChecksum(MissingChecksum::MissingCrc))
         }
         other => {
             let inside = Inside::of(other, message)?;

@@ -60,12 +60,12 @@ fn link_ends(link: &Link<'_>) -> Ends {
 /// Hash function over flows.
 #[derive(Clone, Debug)]
 pub struct Hasher {
-    kind: Kind,
+    kind: HashKind,
     symmetric: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum HashKind {
     /// Multiplication by secret seeds, so that a sender cannot target one bucket.
     Mixed([u64; 4]),
     /// The RSS hash of network adapters, to agree with them; its key is public.
@@ -83,13 +83,13 @@ impl Hasher {
             let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
             mixed ^ mixed >> 31 | 1
         });
-        Self { kind: Kind::Mixed(seeds), symmetric }
+        Self { kind: HashKind::Mixed(seeds), symmetric }
     }
 
     /// The RSS hash that network adapters compute.
     pub fn toeplitz(symmetric: bool) -> Self {
         let key = if symmetric { Toeplitz::SYMMETRIC_KEY } else { Toeplitz::VERIFICATION_KEY };
-        Self { kind: Kind::Toeplitz(Toeplitz::new(&key)), symmetric }
+        Self { kind: HashKind::Toeplitz(Toeplitz::new(&key)), symmetric }
     }
 
     /// Flow of a packet that was received on an underlay, whose tunnels end here, or on another port.
@@ -131,7 +131,7 @@ impl Hasher {
     #[inline]
     fn hash(&self, key: &Key<'_>) -> u32 {
         match &self.kind {
-            Kind::Mixed(seeds) => {
+            HashKind::Mixed(seeds) => {
                 let [from, to] = match &key.addresses {
                     Addresses::V4(addresses) => addresses.map(|address| u64::from(address) << 16),
                     Addresses::V6(addresses) => addresses.map(|address| {
@@ -143,7 +143,7 @@ impl Hasher {
                 let (from, to) = (from ^ u64::from(from_port), to ^ u64::from(to_port));
                 mix(seeds, self.symmetric, from, to, u64::from(key.protocol.0))
             }
-            Kind::Toeplitz(toeplitz) => {
+            HashKind::Toeplitz(toeplitz) => {
                 let ports = key.ports.map(u16_pair);
                 let ports = ports.iter().flatten();
                 match &key.addresses {
@@ -164,8 +164,8 @@ impl Hasher {
         let link = Link::parse(frame).ok()?;
         let [from, to] = [link.ethernet.source(), link.ethernet.destination()].map(|mac| mac.to_u64());
         Some(match &self.kind {
-            Kind::Mixed(seeds) => mix(seeds, self.symmetric, from, to, u64::from(link.ether_type().0)),
-            Kind::Toeplitz(toeplitz) => {
+            HashKind::Mixed(seeds) => mix(seeds, self.symmetric, from, to, u64::from(link.ether_type().0)),
+            HashKind::Toeplitz(toeplitz) => {
                 let addresses = [from, to].map(|address| address << 16);
                 toeplitz.hash(addresses.map(u64::to_be_bytes).as_flattened())
             }

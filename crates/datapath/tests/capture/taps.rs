@@ -2,7 +2,7 @@
 
 use polder_buffers::{Batch, Packet, PortId, Region, RegionOptions};
 use polder_datapath::capture::{
-    CHUNK_BYTES, CapturePoint, CapturedPacket, Captures, Program, TapOptions, TapReader, Where, tap,
+    CHUNK_BYTES, CapturePoint, CapturePoints, CapturedPacket, Captures, Program, TapOptions, TapReader, tap,
 };
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn options(chunks: usize, longest: u32) -> TapOptions {
     TapOptions {
         capture: 1,
         port: LAN,
-        places: Where { rx: true, tx: false, drops: false },
+        places: CapturePoints { rx: true, tx: false, drops: false },
         program: Arc::new(Program::everything()),
         longest,
         chunks,

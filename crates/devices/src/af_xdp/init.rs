@@ -18,7 +18,7 @@ use super::preflight::{self, Obtained};
 use super::program::Counting;
 use super::program::{Action, Sockets};
 use super::ring::{Consumer, Producer};
-use super::rx::{Receiver, Wants};
+use super::rx::{ReceiveOptions, Receiver};
 use super::socket::{self, Core, Refused, RingSizes, Rings};
 use super::sys;
 use super::thread;
@@ -407,7 +407,7 @@ impl Setup<'_> {
             let place = QueueIdentity { interface: self.link.index, queue, queues: all };
             let is_judged = transfer.zero_copy && !self.options.unguarded;
             let longest = is_judged.then(|| longest(self.link));
-            let wants = Wants {
+            let wants = ReceiveOptions {
                 place,
                 target,
                 busy_poll,

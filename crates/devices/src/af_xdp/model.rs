@@ -6,7 +6,7 @@
 use super::drive::QueueIdentity;
 use super::posted::Posted;
 use super::ring::{Consumer, Descriptor, HeapRing, Producer, RingMemory};
-use super::rx::{Receiver, Wants};
+use super::rx::{ReceiveOptions, Receiver};
 use super::socket::Core;
 use super::socket::Statistics;
 use super::tx::{Limits, Transmitter};
@@ -71,7 +71,7 @@ fn stand_with(slot_bytes: u32, multi_buffer: bool, longest: Option<u32>) -> Stan
     let (receive, received) = ends(2 * RING, Producer::new, Consumer::new);
     let (transmit, kernel_transmit) = ends(2 * RING, Producer::new, Consumer::new);
     let (kernel_completion, completion) = ends(RING, Producer::new, Consumer::new);
-    let wants = Wants {
+    let wants = ReceiveOptions {
         place: QueueIdentity::default(),
         target: 64,
         busy_poll: false,

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// Parameters of receiving from a queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wants {
+pub(super) struct ReceiveOptions {
     /// Identity of the queue.
     pub(super) place: QueueIdentity,
     /// Number of frames to keep posted.
@@ -61,7 +61,7 @@ pub(super) struct Receiver<const COPIES: bool> {
     received: Consumer<Descriptor>,
     fill: Producer<u64>,
     posted: Posted,
-    wants: Wants,
+    wants: ReceiveOptions,
     /// Check of the driver's descriptors.
     guard: Guard,
     /// The kernel's counters at the last reading.

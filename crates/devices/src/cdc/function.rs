@@ -2,7 +2,7 @@
 
 use super::descriptor::NetworkFunction;
 use super::frames::{FrameReader, FrameWriter, SHORTEST};
-use super::init::{self, Found, InitError, Wanted};
+use super::init::{self, DeviceProperties, InitError, Wanted};
 use super::ntb::{Block, Packer, Shape, Signatures};
 use super::request::Notifications;
 use super::status::{FunctionStatus, PortStatus};
@@ -34,12 +34,12 @@ impl CdcFunction {
 }
 
 /// Returns the maximum frame length of a function, including a tag if it fits.
-fn longest(found: &Found) -> usize {
+fn longest(found: &DeviceProperties) -> usize {
     usize::from(found.function.longest.min(found.mtu + HEADERS))
 }
 
 impl Function for CdcFunction {
-    type Found = Found;
+    type DeviceProperties = DeviceProperties;
     type Report = ();
     type Error = InitError;
     type Status = FunctionStatus;
@@ -54,15 +54,15 @@ impl Function for CdcFunction {
         vec![self.function.control, self.function.data]
     }
 
-    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Found, InitError> {
+    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<DeviceProperties, InitError> {
         Box::pin(init::bring_up(pipe, self.function, self.identity, self.wanted.clone(), speed))
     }
 
-    fn is_up(&mut self, found: &Found, _now: Nanos, status: &PortStatus) {
+    fn is_up(&mut self, found: &DeviceProperties, _now: Nanos, status: &PortStatus) {
         status.function.set_found(found);
     }
 
-    fn transfers(&self, found: &Found, speed: Speed) -> Transfers {
+    fn transfers(&self, found: &DeviceProperties, speed: Speed) -> Transfers {
         let packet = speed.bulk_packet();
         let longest = longest(found);
         let (receive_bytes, send_bytes) = match found.ntb {
@@ -73,7 +73,7 @@ impl Function for CdcFunction {
         Transfers { endpoints: found.function.endpoints, receive_bytes, send_bytes, longest }
     }
 
-    fn reader(&self, found: &Found, status: &PortStatus) -> FrameReader {
+    fn reader(&self, found: &DeviceProperties, status: &PortStatus) -> FrameReader {
         let block = found.ntb.map(|ntb| Block {
             format: ntb.format,
             signatures: Signatures::Ncm,
@@ -82,7 +82,7 @@ impl Function for CdcFunction {
         FrameReader { block, longest: longest(found), counters: Arc::clone(&status.function.blocks) }
     }
 
-    fn writer(&self, found: &Found) -> FrameWriter {
+    fn writer(&self, found: &DeviceProperties) -> FrameWriter {
         let packer = found.ntb.map(|ntb| {
             let (divisor, remainder, alignment) = ntb.parameters.out_shape();
             let most = usize::from(ntb.parameters.out_datagrams);
@@ -112,7 +112,7 @@ impl Function for CdcFunction {
         false
     }
 
-    fn look(&mut self, pipe: Pipe, _found: &Found, _speed: Speed) -> Dialogue<(), ControlError> {
+    fn look(&mut self, pipe: Pipe, _found: &DeviceProperties, _speed: Speed) -> Dialogue<(), ControlError> {
         Box::pin(init::ask_status(pipe))
     }
 
@@ -129,7 +129,7 @@ impl Function for CdcFunction {
         None
     }
 
-    fn stop_device(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
+    fn stop_device(&self, pipe: Pipe, found: &DeviceProperties) -> Dialogue<(), ControlError> {
         Box::pin(init::stop_device(pipe, found.function))
     }
 

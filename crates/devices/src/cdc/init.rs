@@ -53,7 +53,7 @@ pub struct Ntb {
 
 /// Properties of a function that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DeviceProperties {
     pub(super) function: NetworkFunction,
     pub(super) identity: (u16, u16),
     pub(super) mac: [u8; 6],
@@ -96,7 +96,7 @@ pub(super) async fn bring_up(
     identity: (u16, u16),
     wanted: Wanted,
     speed: Speed,
-) -> Result<Found, InitError> {
+) -> Result<DeviceProperties, InitError> {
     let pipe = &pipe;
     let mtu = mtu_of(&function, &wanted)?;
     // 1. The configuration is selected, without data: only then blocks may be negotiated.
@@ -117,7 +117,7 @@ pub(super) async fn bring_up(
     // 5. Data is enabled.
     pipe.set_interface(function.data, function.setting).await?;
     let quirks = quirks(identity.0, identity.1);
-    Ok(Found { function, identity, mac, mtu, ntb, quirks })
+    Ok(DeviceProperties { function, identity, mac, mtu, ntb, quirks })
 }
 
 /// Stops the data flow.

@@ -38,7 +38,7 @@ pub mod model;
 pub use descriptor::{NetworkFunction, Subclass, network_function};
 pub use init::{InitError, Ntb};
 pub use ntb::Format;
-pub use status::{BlockCounters, Facts, FunctionStatus, PortStatus, Properties};
+pub use status::{BlockCounters, FunctionStatus, PortProperties, PortStatus, Properties};
 
 use crate::usb::{self, Settings, Speed, Techniques, Transport, random_mac, urbs_within};
 use crate::{Abilities, AnyQueue, Receiving};

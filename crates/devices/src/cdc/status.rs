@@ -1,7 +1,7 @@
 //! Published status of a function, readable from any thread.
 
 use super::descriptor::Subclass;
-use super::init::{Found, Ntb};
+use super::init::{DeviceProperties, Ntb};
 use super::ntb::Fault;
 use crate::Link;
 use crate::usb::{Connection, Speed};
@@ -59,7 +59,7 @@ pub struct Properties {
 
 /// Properties of an open port that seldom change.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct PortProperties {
     /// Bus and address of the device.
     pub place: String,
     /// Speed of the bus; `None` before the port is open.
@@ -73,8 +73,8 @@ pub struct Facts {
 }
 
 impl FunctionStatus {
-    pub(super) fn set_found(&self, found: &Found) {
-        let Found { function, identity, mac, ntb, .. } = *found;
+    pub(super) fn set_found(&self, found: &DeviceProperties) {
+        let DeviceProperties { function, identity, mac, ntb, .. } = *found;
         let (subclass, longest) = (function.subclass, function.longest);
         let properties = Properties { subclass, identity, mac, longest, ntb };
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(properties);
@@ -83,9 +83,9 @@ impl FunctionStatus {
 
 impl PortStatus {
     /// Returns the properties that seldom change.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> PortProperties {
         let Connection { place, bus, link, closed } = self.connection();
         let function = *self.function.found.lock().unwrap_or_else(PoisonError::into_inner);
-        Facts { place, bus, link, closed, function }
+        PortProperties { place, bus, link, closed, function }
     }
 }

@@ -40,7 +40,7 @@ pub enum MacSource {
 
 /// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DeviceProperties {
     /// Its MAC address.
     pub mac: [u8; 6],
     /// Source of the address.
@@ -66,7 +66,7 @@ pub enum InitError {
 }
 
 /// Resets the device and reads its properties (14.3).
-pub(super) fn bring_up(access: &Access, options: &Options) -> Result<Found, InitError> {
+pub(super) fn bring_up(access: &Access, options: &Options) -> Result<DeviceProperties, InitError> {
     // 1. The device must answer.
     if access.is_gone() {
         return Err(AccessError::Gone.into());
@@ -96,7 +96,7 @@ pub(super) fn bring_up(access: &Access, options: &Options) -> Result<Found, Init
     set_addresses(access, mac, &options.receive);
     // 7. The PHY negotiates.
     let phy = start_phy(access, options.flow_control)?;
-    Ok(Found { mac, mac_source, eeprom_is_good, phy })
+    Ok(DeviceProperties { mac, mac_source, eeprom_is_good, phy })
 }
 
 /// Sets up the receive ring and enables the receiver (14.4). Its tail is at 0: the device has no descriptor

@@ -42,10 +42,10 @@ mod tx;
 pub mod model;
 
 pub use access::AccessError;
-pub use init::{Found, InitError, MacSource};
+pub use init::{DeviceProperties, InitError, MacSource};
 pub use options::{LARGEST_MTU, Options, ReceiveFilter};
 pub use rx::E1000Rx;
-pub use status::{End, Facts, PortStatus};
+pub use status::{End, PortProperties, PortStatus};
 pub use tx::E1000Tx;
 
 use crate::pci::{Device, Dma, DmaError};

@@ -1,6 +1,6 @@
 //! Published status of a port, readable from any thread.
 
-use super::init::Found;
+use super::init::DeviceProperties;
 use super::statistics::Totals;
 use crate::Link;
 use polder_datapath::counters::Counter;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Published status of a port.
 #[derive(Debug, Default)]
 pub struct PortStatus {
-    facts: Mutex<Facts>,
+    facts: Mutex<PortProperties>,
     refresh: AtomicBool,
     refused: AtomicBool,
     link_up: AtomicBool,
@@ -59,9 +59,9 @@ pub enum End {
 
 /// Properties that seldom change.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct PortProperties {
     /// The chip and its address; `None` before the port is open.
-    pub found: Option<Found>,
+    pub found: Option<DeviceProperties>,
     /// The link.
     pub link: Link,
     /// Number of times that the link came up or went down.
@@ -73,12 +73,12 @@ pub struct Facts {
 }
 
 impl PortStatus {
-    fn lock(&self) -> MutexGuard<'_, Facts> {
+    fn lock(&self) -> MutexGuard<'_, PortProperties> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the properties that seldom change.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> PortProperties {
         self.lock().clone()
     }
 
@@ -100,7 +100,7 @@ impl PortStatus {
         self.refresh.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_found(&self, found: Found) {
+    pub(super) fn set_found(&self, found: DeviceProperties) {
         self.lock().found = Some(found);
     }
 

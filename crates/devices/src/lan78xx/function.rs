@@ -1,7 +1,7 @@
 //! The adapter as a USB network function: dialogues, and interrupt transfers.
 
 use super::frame::most_frames;
-use super::init::{self, Found, InitError, Wanted};
+use super::init::{self, DeviceProperties, InitError, Wanted};
 use super::phy;
 use super::regs::int_sts;
 use super::rx::FrameReader;
@@ -40,7 +40,7 @@ impl Lan78xxFunction {
 }
 
 impl Function for Lan78xxFunction {
-    type Found = Found;
+    type DeviceProperties = DeviceProperties;
     type Report = Report;
     type Error = InitError;
     type Status = AdapterStatus;
@@ -55,16 +55,16 @@ impl Function for Lan78xxFunction {
         vec![0]
     }
 
-    fn bring_up(&self, pipe: Pipe, _speed: Speed) -> Dialogue<Found, InitError> {
+    fn bring_up(&self, pipe: Pipe, _speed: Speed) -> Dialogue<DeviceProperties, InitError> {
         Box::pin(init::bring_up(pipe, self.wanted.clone()))
     }
 
-    fn is_up(&mut self, found: &Found, now: Nanos, status: &PortStatus) {
+    fn is_up(&mut self, found: &DeviceProperties, now: Nanos, status: &PortStatus) {
         self.statistics_read = now;
         status.function.set_found(found);
     }
 
-    fn transfers(&self, found: &Found, speed: Speed) -> Transfers {
+    fn transfers(&self, found: &DeviceProperties, speed: Speed) -> Transfers {
         let bytes = match speed {
             Speed::High => 16 * 1024,
             Speed::Super => 32 * 1024,
@@ -73,11 +73,11 @@ impl Function for Lan78xxFunction {
         Transfers { endpoints, receive_bytes: bytes, send_bytes: bytes, longest }
     }
 
-    fn reader(&self, _found: &Found, status: &PortStatus) -> FrameReader {
+    fn reader(&self, _found: &DeviceProperties, status: &PortStatus) -> FrameReader {
         FrameReader::new(self.longest(), self.wanted.strip_tags, &status.function.checksums)
     }
 
-    fn writer(&self, _found: &Found) -> FrameWriter {
+    fn writer(&self, _found: &DeviceProperties) -> FrameWriter {
         FrameWriter { insert_tags: self.wanted.strip_tags }
     }
 
@@ -86,7 +86,7 @@ impl Function for Lan78xxFunction {
         word & int_sts::PHY != 0
     }
 
-    fn look(&mut self, pipe: Pipe, found: &Found, speed: Speed) -> Dialogue<Report, ControlError> {
+    fn look(&mut self, pipe: Pipe, found: &DeviceProperties, speed: Speed) -> Dialogue<Report, ControlError> {
         let (chip, pause) = ((found.chip, found.phy), self.wanted.pause);
         Box::pin(async move { phy::look(&pipe, chip, speed, pause).await.map(Report::Link) })
     }
@@ -115,7 +115,7 @@ impl Function for Lan78xxFunction {
         }
     }
 
-    fn stop_device(&self, pipe: Pipe, _found: &Found) -> Dialogue<(), ControlError> {
+    fn stop_device(&self, pipe: Pipe, _found: &DeviceProperties) -> Dialogue<(), ControlError> {
         Box::pin(init::stop_device(pipe))
     }
 

@@ -60,7 +60,7 @@ pub enum ReceiveFilter {
 
 /// Properties of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DeviceProperties {
     pub(super) chip: Chip,
     pub(super) revision: u16,
     pub(super) endpoints: Endpoints,
@@ -105,7 +105,7 @@ pub enum InitError {
 }
 
 /// Brings the adapter up, from descriptors to a negotiating link.
-pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitError> {
+pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<DeviceProperties, InitError> {
     let pipe = &pipe;
     // 1. The descriptors are read.
     let device = pipe.descriptor(DEVICE, 0, 18).await?;
@@ -154,7 +154,7 @@ pub(super) async fn bring_up(pipe: Pipe, wanted: Wanted) -> Result<Found, InitEr
         phy::start(pipe, phy, wanted.pause).await?;
     }
     let statistics = read_statistics(pipe).await?;
-    Ok(Found { chip, revision, endpoints, mac, mac_source, phy, statistics })
+    Ok(DeviceProperties { chip, revision, endpoints, mac, mac_source, phy, statistics })
 }
 
 /// Stops the adapter: it receives and sends no frame.

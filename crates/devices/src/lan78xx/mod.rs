@@ -32,7 +32,7 @@ pub mod model;
 pub use crate::usb::{ControlError, Techniques};
 pub use init::{InitError, MacSource, ReceiveFilter};
 pub use phy::Phy;
-pub use status::{AdapterStatus, ChecksumCounters, Facts, PortStatus};
+pub use status::{AdapterStatus, ChecksumCounters, PortProperties, PortStatus};
 
 use crate::usb::{self, HEADERS, SMALLEST_MTU, Settings, Speed, Transport, random_mac, urbs_within};
 use crate::{Abilities, AnyQueue, Receiving};

@@ -1,6 +1,6 @@
 //! Published status of an adapter, readable from any thread.
 
-use super::init::{Found, MacSource};
+use super::init::{DeviceProperties, MacSource};
 use super::phy::Phy;
 use super::statistics::{Block, Totals};
 use crate::Link;
@@ -39,7 +39,7 @@ struct Properties {
 
 /// Properties of an open port that seldom change.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct PortProperties {
     /// Bus and address of the device.
     pub place: String,
     /// Speed of the bus; `None` before the port is open.
@@ -63,7 +63,7 @@ impl AdapterStatus {
         self.properties.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_found(&self, found: &Found) {
+    pub(super) fn set_found(&self, found: &DeviceProperties) {
         *self.lock() = Properties {
             chip: Some((found.chip.name(), found.revision)),
             mac: Some((found.mac, found.mac_source)),
@@ -81,9 +81,9 @@ impl AdapterStatus {
 
 impl PortStatus {
     /// Returns the properties that seldom change.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> PortProperties {
         let Connection { place, bus, link, closed } = self.connection();
         let Properties { chip, mac, phy, statistics } = self.function.lock().clone();
-        Facts { place, bus, chip, mac, phy, link, closed, statistics }
+        PortProperties { place, bus, chip, mac, phy, link, closed, statistics }
     }
 }

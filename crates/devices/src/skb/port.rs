@@ -15,7 +15,7 @@ use crate::bpf::window::Windows;
 use crate::bpf::{FlowTable, Ingress, LocalPrefixes, TunnelEndpoint, YieldWord};
 use crate::netlink::link::{FAR_STATION, LinkLayer};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use polder_datapath::capture::{Program, Where};
+use polder_datapath::capture::{CapturePoints, Program};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::forward::ForwardGroups;
@@ -124,7 +124,7 @@ impl Port {
     ///
     /// # Errors
     /// [`CopyError`] if the kernel cannot.
-    pub fn copies(&self, filter: &Program, longest: u32, places: Where) -> Result<Copies, CopyError> {
+    pub fn copies(&self, filter: &Program, longest: u32, places: CapturePoints) -> Result<Copies, CopyError> {
         let of = (&self.link, Arc::downgrade(&self.is_up));
         Copies::open(of, (filter, longest, places), COPIES_BYTES)
     }

@@ -34,7 +34,7 @@ pub(crate) struct Transfers {
 /// A class of USB network functions, or a chip.
 pub(crate) trait Function: Send + Sized + 'static {
     /// Properties of the device once it is up.
-    type Found: Clone + Send + 'static;
+    type DeviceProperties: Clone + Send + 'static;
     /// Result of a dialogue while the device is up.
     type Report: Send + 'static;
     /// Reason why the device could not be brought up.
@@ -53,26 +53,30 @@ pub(crate) trait Function: Send + Sized + 'static {
     fn interfaces(&self) -> Vec<u8>;
 
     /// Brings the device up, from descriptors to a link.
-    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Self::Found, Self::Error>;
+    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Self::DeviceProperties, Self::Error>;
 
     /// Publishes the properties of the device, which is up since `now`.
-    fn is_up(&mut self, found: &Self::Found, now: Nanos, status: &PortStatus<Self::Status>);
+    fn is_up(&mut self, found: &Self::DeviceProperties, now: Nanos, status: &PortStatus<Self::Status>);
 
     /// Returns the parameters of the device's bulk transfers.
-    fn transfers(&self, found: &Self::Found, speed: Speed) -> Transfers;
+    fn transfers(&self, found: &Self::DeviceProperties, speed: Speed) -> Transfers;
 
     /// Returns the parser of its bulk-in transfers.
-    fn reader(&self, found: &Self::Found, status: &PortStatus<Self::Status>) -> Self::Reader;
+    fn reader(&self, found: &Self::DeviceProperties, status: &PortStatus<Self::Status>) -> Self::Reader;
 
     /// Returns the packer of its bulk-out transfers.
-    fn writer(&self, found: &Self::Found) -> Self::Writer;
+    fn writer(&self, found: &Self::DeviceProperties) -> Self::Writer;
 
     /// Handles an interrupt transfer: changes `link`, or returns true if the device has to be asked for it.
     fn notified(&mut self, bytes: &[u8], link: &mut Link) -> bool;
 
     /// Asks the device for its link, or at least for an answer, which shows that it is alive.
-    fn look(&mut self, pipe: Pipe, found: &Self::Found, speed: Speed)
-    -> Dialogue<Self::Report, ControlError>;
+    fn look(
+        &mut self,
+        pipe: Pipe,
+        found: &Self::DeviceProperties,
+        speed: Speed,
+    ) -> Dialogue<Self::Report, ControlError>;
 
     /// Returns another dialogue that is due, if any.
     fn next_task(
@@ -86,7 +90,7 @@ pub(crate) trait Function: Send + Sized + 'static {
     fn reported(&mut self, report: Self::Report, status: &PortStatus<Self::Status>) -> Option<Link>;
 
     /// Returns the dialogue that stops the device.
-    fn stop_device(&self, pipe: Pipe, found: &Self::Found) -> Dialogue<(), ControlError>;
+    fn stop_device(&self, pipe: Pipe, found: &Self::DeviceProperties) -> Dialogue<(), ControlError>;
 
     /// Returns the maximum number of frames in `bytes` bytes of a bulk-in transfer.
     fn most_frames(bytes: usize) -> usize;

@@ -3,7 +3,7 @@
 use super::function::{Filled, Function};
 use super::port::Core;
 use super::transport::{Completion, Setup, Status, Urb, UrbBuffer};
-use super::urbs::Kind;
+use super::urbs::UrbKind;
 use polder_datapath::drops::DropReason;
 
 /// Maximum number of received transfers that wait for a turn above which completed URBs are not resubmitted
@@ -75,7 +75,7 @@ impl<F: Function> Core<F> {
     fn submit_receive(&mut self, endpoint: u8, buffer: UrbBuffer) {
         self.receiving += 1;
         let length = self.receive_buffers.bytes();
-        self.transport.submit(Urb::new(Kind::Receive.id(), endpoint, Setup::default(), buffer, length));
+        self.transport.submit(Urb::new(UrbKind::Receive.id(), endpoint, Setup::default(), buffer, length));
     }
 
     /// Takes back the memory of a transfer whose frames have been handled, and submits the next one.

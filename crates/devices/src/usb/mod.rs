@@ -71,7 +71,7 @@ pub(crate) const SMALLEST_MTU: u16 = 68;
 
 /// A port of a function that is up.
 pub(crate) struct OpenFunction<F: Function> {
-    pub(crate) found: F::Found,
+    pub(crate) found: F::DeviceProperties,
     pub(crate) status: Arc<PortStatus<F::Status>>,
     pub(crate) queue: AnyQueue,
 }

@@ -12,7 +12,7 @@ use super::settings::{OpenError, Settings, Techniques};
 use super::status::PortStatus;
 use super::task::{BRING_UP, Outcome, Task, TaskError};
 use super::transport::{Completion, Setup, Status, Transport, Urb, UrbBuffer};
-use super::urbs::{Buffers, Kind};
+use super::urbs::{Buffers, UrbKind};
 use crate::Link;
 use core::time::Duration;
 use polder_buffers::Pool;
@@ -42,7 +42,7 @@ pub(super) struct Core<F: Function> {
     pub(super) transport: Box<dyn Transport>,
     pub(super) function: F,
     pub(super) techniques: Techniques,
-    pub(super) found: Option<F::Found>,
+    pub(super) found: Option<F::DeviceProperties>,
     pub(super) transfers: Option<Transfers>,
     pub(super) status: Arc<PortStatus<F::Status>>,
     pub(super) link: Link,
@@ -127,7 +127,7 @@ impl<F: Function> Core<F> {
         let dialogue = core.function.bring_up(core.pipe.clone(), core.transport.speed());
         core.task = Some(Box::pin(async move {
             let found = dialogue.await.map_err(TaskError::Init)?;
-            Ok(Outcome::Found(Box::new(found)))
+            Ok(Outcome::DeviceProperties(Box::new(found)))
         }));
         core.wait_until_up(&settings.cancelled)?;
         core.begin().map_err(OpenError::Memory)?;
@@ -155,7 +155,7 @@ impl<F: Function> Core<F> {
     }
 
     /// Handles a device that is up.
-    pub(super) fn is_up(&mut self, found: F::Found) {
+    pub(super) fn is_up(&mut self, found: F::DeviceProperties) {
         let (speed, now) = (self.transport.speed(), self.transport.now());
         self.status.set_place(speed, self.transport.place());
         self.function.is_up(&found, now, &self.status);
@@ -215,9 +215,9 @@ impl<F: Function> Core<F> {
         while self.deferred.front().is_some_and(|(before, _)| *before == 0 || !defers)
             && let Some((_, done)) = self.deferred.pop_front()
         {
-            match Kind::of(done.urb.id) {
-                Kind::Control => self.control_ended(done),
-                Kind::Interrupt | Kind::Receive | Kind::Send => self.interrupt_ended(done),
+            match UrbKind::of(done.urb.id) {
+                UrbKind::Control => self.control_ended(done),
+                UrbKind::Interrupt | UrbKind::Receive | UrbKind::Send => self.interrupt_ended(done),
             }
         }
     }
@@ -230,14 +230,14 @@ impl<F: Function> Core<F> {
             if self.heard == before {
                 self.heard = self.transport.now();
             }
-            match Kind::of(done.urb.id) {
-                Kind::Control | Kind::Interrupt if self.defers_control() => {
+            match UrbKind::of(done.urb.id) {
+                UrbKind::Control | UrbKind::Interrupt if self.defers_control() => {
                     self.deferred.push_back((self.filled.len(), done));
                 }
-                Kind::Control => self.control_ended(done),
-                Kind::Interrupt => self.interrupt_ended(done),
-                Kind::Receive => self.receive_ended(done),
-                Kind::Send => self.send_ended(done),
+                UrbKind::Control => self.control_ended(done),
+                UrbKind::Interrupt => self.interrupt_ended(done),
+                UrbKind::Receive => self.receive_ended(done),
+                UrbKind::Send => self.send_ended(done),
             }
         }
         self.handle_deferred();
@@ -306,7 +306,7 @@ impl<F: Function> Core<F> {
         };
         let endpoints = transfers.endpoints;
         self.interrupt_in_flight = true;
-        let (id, endpoint) = (Kind::Interrupt.id(), endpoints.interrupt);
+        let (id, endpoint) = (UrbKind::Interrupt.id(), endpoints.interrupt);
         let packet = endpoints.interrupt_packet.clamp(INTERRUPT_BYTES.0, INTERRUPT_BYTES.1);
         let length = usize::from(packet);
         let urb = Urb::new(id, endpoint, Setup::default(), UrbBuffer::heap(length), length);

@@ -5,7 +5,7 @@ use super::packed::PackedFrames;
 use super::settings::{Settings, Techniques};
 use super::status::PortStatus;
 use super::transport::{Completion, Status, Transport, UrbBuffer};
-use super::urbs::{Buffers, Kind};
+use super::urbs::{Buffers, UrbKind};
 use polder_buffers::{Packet, Pool, RegionError};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
@@ -92,7 +92,7 @@ impl<W: Writer + Default> Sending<W> {
         // A failed transfer that is taken as a whole counts as lost: the device may have missed its end.
         let is_lost = W::WHOLE && done.status != Status::Done;
         let actual = if is_lost { 0 } else { done.actual.min(done.urb.length) };
-        let taken = self.packed.end(Kind::place(done.urb.id), actual);
+        let taken = self.packed.end(UrbKind::place(done.urb.id), actual);
         self.counters.transmitted.add(taken.frames);
         self.counters.transmitted_bytes.add(taken.bytes);
         let reason = match done.status {

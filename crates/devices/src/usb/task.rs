@@ -12,7 +12,7 @@ pub(super) const BRING_UP: Nanos = Nanos::from_seconds(20);
 
 /// Result of a task.
 pub(super) enum Outcome<F: Function> {
-    Found(Box<F::Found>),
+    DeviceProperties(Box<F::DeviceProperties>),
     Report(F::Report),
     Cleared(u8),
     AtRest,

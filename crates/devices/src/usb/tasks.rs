@@ -6,7 +6,7 @@ use super::function::Function;
 use super::port::{Core, LINK_PERIOD, REST};
 use super::task::{Ended, Outcome, Task, TaskError};
 use super::transport::Urb;
-use super::urbs::Kind;
+use super::urbs::UrbKind;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use polder_datapath::units::Nanos;
@@ -92,7 +92,7 @@ impl<F: Function> Core<F> {
         buffer.bytes_mut()[..CONTROL_BYTES].copy_from_slice(&request.data);
         self.control_since = Some(self.transport.now());
         let length = usize::from(request.setup.length).min(CONTROL_BYTES);
-        self.transport.submit(Urb::new(Kind::Control.id(), 0, request.setup, buffer, length));
+        self.transport.submit(Urb::new(UrbKind::Control.id(), 0, request.setup, buffer, length));
         self.transport.flush();
     }
 
@@ -117,7 +117,7 @@ impl<F: Function> Core<F> {
 
     fn task_ended(&mut self, result: Ended<F>) {
         match result {
-            Ok(Outcome::Found(found)) => self.is_up(*found),
+            Ok(Outcome::DeviceProperties(found)) => self.is_up(*found),
             Ok(Outcome::Report(report)) => {
                 if let Some(link) = self.function.reported(report, &self.status) {
                     self.set_link(link);

@@ -10,7 +10,7 @@
 use super::function::{Function, Writer as _};
 use super::port::Core;
 use super::transport::{Setup, Urb, UrbBuffer};
-use super::urbs::Kind;
+use super::urbs::UrbKind;
 use core::num::NonZeroU16;
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::QueueCounters;
@@ -92,7 +92,7 @@ impl<F: Function> Core<F> {
         self.status.count_sent_transfer(used, self.sending.buffers.bytes());
         let zero_packet = self.sending.writer.needs_zero_packet(used);
         let urb =
-            Urb::new(Kind::Send.at(place), transfers.endpoints.bulk_out, Setup::default(), buffer, used);
+            Urb::new(UrbKind::Send.at(place), transfers.endpoints.bulk_out, Setup::default(), buffer, used);
         self.transport.submit(Urb { zero_packet, ..urb });
     }
 }

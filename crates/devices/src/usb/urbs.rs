@@ -115,14 +115,14 @@ const KIND_MASK: u32 = (1 << PLACE_SHIFT) - 1;
 
 /// The kind of a URB, in the lower bits of its identifier.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum UrbKind {
     Control,
     Interrupt,
     Receive,
     Send,
 }
 
-impl Kind {
+impl UrbKind {
     pub(super) const fn id(self) -> u32 {
         match self {
             Self::Control => 0,

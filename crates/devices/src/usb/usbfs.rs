@@ -241,8 +241,8 @@ const fn recipient(kind: u8) -> Recipient {
 }
 
 /// Takes the completed transfers of an endpoint.
-fn take_ended<Kind: BulkOrInterrupt, Direction: EndpointDirection>(
-    endpoint: &mut Endpoint<Kind, Direction>,
+fn take_ended<UrbKind: BulkOrInterrupt, Direction: EndpointDirection>(
+    endpoint: &mut Endpoint<UrbKind, Direction>,
     names: &mut InFlight,
     done: &mut VecDeque<Completion>,
     context: &mut Context<'_>,

@@ -7,7 +7,7 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::port::Budget;
 use polder_datapath::units::Nanos;
 use polder_devices::AnyQueue;
-use polder_devices::cdc::mbim::model::{Lie, ModemOptions};
+use polder_devices::cdc::mbim::model::{ModemFault, ModemOptions};
 use polder_devices::cdc::mbim::service::{Access, Authentication, Ready, RegisterState};
 use polder_devices::cdc::mbim::{self, Mbim, Modem, Step, Wanted};
 use polder_devices::cdc::model::{Device, Options as Model, Style};
@@ -75,7 +75,7 @@ impl Stand {
         frames
     }
 
-    fn lie(&self, lies: &[Lie]) {
+    fn lie(&self, lies: &[ModemFault]) {
         self.side.lock().bench.adapter.modem().lie(lies);
     }
 
@@ -411,15 +411,15 @@ fn bulk_data_does_not_delay_signalling_that_has_memory_of_its_own() {
 }
 
 /// Lies that change nothing that is needed.
-const HARMLESS: [Lie; 2] = [Lie::Twice, Lie::TinyMtu];
+const HARMLESS: [ModemFault; 2] = [ModemFault::Twice, ModemFault::TinyMtu];
 
 #[test]
 fn every_lie_is_found_out_survived_and_forgiven() {
-    for lie in Lie::ALL {
+    for lie in ModemFault::ALL {
         // Small messages, so that there are fragments.
         let mut stand = Stand::new(ModemOptions { message_bytes: 64, ..ModemOptions::default() }, internet());
         stand.lie(&[lie]);
-        if lie == Lie::OpenFails {
+        if lie == ModemFault::OpenFails {
             // It was opened when it was plugged in.
             stand.side.lock().bench.adapter.modem().reset();
         }
@@ -428,7 +428,7 @@ fn every_lie_is_found_out_survived_and_forgiven() {
         assert_eq!(state.is_connected(), HARMLESS.contains(&lie), "{lie:?}: {state:?}");
         assert_eq!(stand.port.status.connection().link.up, HARMLESS.contains(&lie), "{lie:?}");
         if !HARMLESS.contains(&lie) {
-            let is_waiting = lie == Lie::Denied;
+            let is_waiting = lie == ModemFault::Denied;
             assert!(state.error.is_some() || is_waiting, "{lie:?}: {state:?}");
         }
         stand.lie(&[]);

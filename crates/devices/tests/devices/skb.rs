@@ -4,7 +4,7 @@ use crate::common::{self, OtherEnd, RawPeer, frame};
 use polder_buffers::{
     Batch, ChecksumState, OuterHeaders, Packet, Pool, Region, Segmentation, SegmentationKind,
 };
-use polder_datapath::capture::{Instruction, Program, Where};
+use polder_datapath::capture::{CapturePoints, Instruction, Program};
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, Turn};
 use polder_datapath::segment::Measure;
@@ -462,7 +462,7 @@ fn copies_are_of_both_ways_and_lost_ones_are_counted() {
     // EtherType 0x88b5 alone.
     let step = |code, k, no| Instruction { code, yes: 0, no, k };
     let filter = [step(0x28, 12, 0), step(0x15, 0x88b5, 1), step(0x06, 262_144, 0), step(0x06, 0, 0)];
-    let both = Where { rx: true, tx: true, drops: false };
+    let both = CapturePoints { rx: true, tx: true, drops: false };
     let mut copies =
         opened.port.copies(&Program::load(&filter).unwrap(), 64, both).expect("root loads programs");
     let began = clock_gettime(ClockId::Monotonic).tv_sec.cast_unsigned() * 1_000_000_000;
@@ -542,7 +542,7 @@ fn copies_of_tagged_frames_are_as_on_the_wire() {
         step(0x06, 0, (0, 0)),
         step(0x06, 262_144, (0, 0)),
     ];
-    let places = Where { rx: true, tx: false, drops: false };
+    let places = CapturePoints { rx: true, tx: false, drops: false };
     let mut copies =
         opened.port.copies(&Program::load(&filter).unwrap(), 1000, places).expect("root loads programs");
     let frame = |tag: &[u8]| {

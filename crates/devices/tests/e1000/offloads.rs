@@ -6,7 +6,9 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::port::TxQueue;
 use polder_datapath::wire::{Ipv4, Ipv6, Tcp};
 use polder_devices::e1000::Options;
-use polder_devices::e1000::model::frames::{KINDS, Kind, complete, frame, make_partial, make_super};
+use polder_devices::e1000::model::frames::{
+    FrameProtocols, KINDS, complete, frame, make_partial, make_super,
+};
 
 #[test]
 fn checksums_that_the_device_has_looked_at_are_known() {
@@ -81,7 +83,7 @@ fn tags_that_the_device_took_off_are_where_the_wire_had_them() {
 }
 
 /// Sends a super-packet of `payload` bytes; checks every segment and returns their number.
-fn cut(stand: &mut Stand, kind: Kind, payload: usize, size: u16, tags: usize) -> usize {
+fn cut(stand: &mut Stand, kind: FrameProtocols, payload: usize, size: u16, tags: usize) -> usize {
     let whole = complete(kind, payload);
     let mut packet = stand.packet(&whole);
     make_super(&mut packet, kind, size);

@@ -31,7 +31,7 @@ const SYSTEM_DROPS: u16 = 7;
 
 /// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// Received.
     In,
     /// Sent, or about to be sent.
@@ -48,7 +48,7 @@ pub struct PacketBlock<'a> {
     /// Captured bytes, from the start of the packet.
     pub bytes: &'a [u8],
     /// Direction of the packet; `None` for a dropped packet.
-    pub way: Option<Way>,
+    pub way: Option<Direction>,
     /// Comment on the packet.
     pub comment: &'a str,
 }
@@ -136,8 +136,8 @@ pub fn packet(to: &mut impl Write, packet: &PacketBlock<'_>) -> io::Result<()> {
     let captured = u32::try_from(packet.bytes.len()).unwrap_or(u32::MAX);
     let block = Block::new(PACKET).words([0, high, low, captured, packet.length]).bytes(packet.bytes);
     let flags = match packet.way {
-        Some(Way::In) => 1_u32,
-        Some(Way::Out) => 2,
+        Some(Direction::In) => 1_u32,
+        Some(Direction::Out) => 2,
         None => 0,
     };
     block.option(FLAGS, &flags.to_ne_bytes()).option(COMMENT, packet.comment.as_bytes()).finish(to)
@@ -226,8 +226,13 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut file = Vec::new();
         begin(&mut file, "lan", 65_535).unwrap();
-        let block =
-            PacketBlock { at: 1, length: 64, bytes: &[1, 2, 3], way: Some(Way::In), comment: "worker 0" };
+        let block = PacketBlock {
+            at: 1,
+            length: 64,
+            bytes: &[1, 2, 3],
+            way: Some(Direction::In),
+            comment: "worker 0",
+        };
         packet(&mut file, &block).unwrap();
         let totals = Totals { asked: 17, matched: 3, lost: 2 };
         end(&mut file, 2, totals).unwrap();

@@ -83,20 +83,20 @@ fn run(
 /// Error of the IPAM plugin: its code and text, with its name.
 fn error_of(name: &str, operation: &str, output: &Output) -> CniError {
     #[derive(Deserialize)]
-    struct Said {
+    struct PluginError {
         code: u32,
         msg: String,
         #[serde(default)]
         details: String,
     }
-    let said = serde_json::from_slice::<Said>(&output.stdout).unwrap_or_else(|_| {
+    let said = serde_json::from_slice::<PluginError>(&output.stdout).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat())
             .trim()
             .chars()
             .take(SHOWN)
             .collect();
-        Said { code: IPAM, msg: text, details: output.status.to_string() }
+        PluginError { code: IPAM, msg: text, details: output.status.to_string() }
     });
-    let Said { code, msg, details } = said;
+    let PluginError { code, msg, details } = said;
     CniError { code, message: format!("IPAM plugin {name}, {operation}: {msg}"), details }
 }

@@ -3,7 +3,7 @@
 //! A port is described by the tables that a file would have for it: `[port.NAME]`, which names its bridge, and
 //! `[bridge.BRIDGE.port.NAME]`.
 
-use super::directory::Part;
+use super::directory::ConfigurationPart;
 use super::model::Configuration;
 use super::{Loaded, Report, parse_parts};
 use std::path::Path;
@@ -96,8 +96,10 @@ pub fn with_ports(
         remove(&mut tables, removed);
     }
     let text = toml::to_string(&tables).expect("tables, lists, strings and numbers can be written");
-    let mut parts = vec![Part { file: RUNNING.into(), text }];
-    parts.extend(texts.iter().map(|(origin, text)| Part { file: origin.into(), text: text.clone() }));
+    let mut parts = vec![ConfigurationPart { file: RUNNING.into(), text }];
+    parts.extend(
+        texts.iter().map(|(origin, text)| ConfigurationPart { file: origin.into(), text: text.clone() }),
+    );
     parts.retain(|part| !part.text.is_empty());
     parse_parts(&parts, Path::new(RUNNING))
 }

@@ -18,7 +18,7 @@ const WRITABLE: u32 = 0o022;
 
 /// A file and what it contains.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct ConfigurationPart {
     pub(super) file: PathBuf,
     pub(super) text: String,
 }
@@ -29,10 +29,10 @@ pub fn directory_of(path: &Path) -> PathBuf {
 }
 
 /// Reads `path` and the files of the directory beside it, if that is there.
-pub(super) fn read(path: &Path) -> std::result::Result<Vec<Part>, LoadError> {
+pub(super) fn read(path: &Path) -> std::result::Result<Vec<ConfigurationPart>, LoadError> {
     let mut left = MAX_BYTES;
     let mut part = |path: PathBuf, is_further: bool| match read_one(&path, is_further, &mut left) {
-        Ok(text) => Ok(Part { file: path, text }),
+        Ok(text) => Ok(ConfigurationPart { file: path, text }),
         Err(reason) => Err(LoadError::Unreadable { path, reason }),
     };
     let mut parts = vec![part(path.to_owned(), false)?];
@@ -91,9 +91,9 @@ fn read_one(path: &Path, is_further: bool, left: &mut u64) -> Result<String> {
 }
 
 /// All of them as one text, and where the part of each begins.
-pub(super) fn joined(parts: &[Part]) -> (String, Vec<FilePart>) {
+pub(super) fn joined(parts: &[ConfigurationPart]) -> (String, Vec<FilePart>) {
     let (mut text, mut files) = (String::new(), Vec::new());
-    for Part { file, text: part } in parts {
+    for ConfigurationPart { file, text: part } in parts {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -104,12 +104,14 @@ pub(super) fn joined(parts: &[Part]) -> (String, Vec<FilePart>) {
 }
 
 /// Checks that each file is one by itself, as far as that shows nowhere else: `false` for broken ones, which are noted.
-pub(super) fn check(parts: &[Part], files: &[FilePart], findings: &Findings) -> bool {
+pub(super) fn check(parts: &[ConfigurationPart], files: &[FilePart], findings: &Findings) -> bool {
     if parts.len() == 1 {
         return true;
     }
     let mut are_whole = true;
-    for (number, (Part { text, .. }, FilePart { start, .. })) in parts.iter().zip(files).enumerate() {
+    for (number, (ConfigurationPart { text, .. }, FilePart { start, .. })) in
+        parts.iter().zip(files).enumerate()
+    {
         let errors = toml::de::DeTable::parse_recoverable(text).1;
         for error in &errors {
             findings.note(moved(section::syntax(error, text), *start));

@@ -57,7 +57,7 @@ pub use gateway::default_control;
 pub use lab::Lab;
 pub use model::Configuration;
 
-use directory::Part;
+use directory::ConfigurationPart;
 use section::Findings;
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,8 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
 /// As [`load`].
 pub fn load_with(path: &Path, added: &[(String, String)]) -> Result<Loaded, LoadError> {
     let mut parts = directory::read(path)?;
-    parts.extend(added.iter().map(|(name, text)| Part { file: name.into(), text: text.clone() }));
+    parts
+        .extend(added.iter().map(|(name, text)| ConfigurationPart { file: name.into(), text: text.clone() }));
     parse_parts(&parts, path).map_err(LoadError::Invalid)
 }
 
@@ -109,10 +110,10 @@ pub fn load_with(path: &Path, added: &[(String, String)]) -> Result<Loaded, Load
 /// # Errors
 /// When it contains errors: all of them are in the report, and warnings too.
 pub fn parse(text: &str, file: &Path) -> Result<Loaded, Report> {
-    parse_parts(&[Part { file: file.to_owned(), text: text.to_owned() }], file)
+    parse_parts(&[ConfigurationPart { file: file.to_owned(), text: text.to_owned() }], file)
 }
 
-fn parse_parts(parts: &[Part], file: &Path) -> Result<Loaded, Report> {
+fn parse_parts(parts: &[ConfigurationPart], file: &Path) -> Result<Loaded, Report> {
     let findings = Findings::default();
     let (text, files) = directory::joined(parts);
     let are_whole = directory::check(parts, &files, &findings);

@@ -10,7 +10,7 @@ use crate::show::modem::ModemRow;
 use crate::show::nic::NicRow;
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
-use polder_datapath::capture::{Program, Where};
+use polder_datapath::capture::{CapturePoints, Program};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::forward::ForwardGroups;
 use polder_datapath::offload::Takes;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// Properties of an open port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct PortProperties {
     /// Name of the interface.
     pub interface: String,
     /// Kernel index of the interface; `None` for a device without kernel interface.
@@ -48,7 +48,7 @@ pub struct Facts {
     pub link_addresses: Option<PointToPoint>,
 }
 
-impl Facts {
+impl PortProperties {
     /// Facts of a device that the kernel does not have, with one queue, which takes complete packets alone.
     pub fn new(interface: impl Into<String>, mac: MacAddress, mtu: u32, mode: impl Into<String>) -> Self {
         Self {
@@ -79,7 +79,7 @@ pub struct OpenPort {
     /// Number of the port.
     pub id: PortId,
     /// Properties of the port.
-    pub facts: Facts,
+    pub facts: PortProperties,
     /// Its queues.
     pub queues: Vec<AnyQueue>,
     /// Handle that keeps the device open; `None` for an in-memory port.
@@ -94,7 +94,7 @@ impl OpenPort {
     /// A port whose device stays open as long as the handle is there.
     pub(super) fn held(
         id: PortId,
-        facts: Facts,
+        facts: PortProperties,
         queues: Vec<AnyQueue>,
         handle: impl Handle + 'static,
     ) -> Self {
@@ -102,7 +102,7 @@ impl OpenPort {
     }
 
     /// A port that consists of queues only, such as the end of an in-memory cable.
-    pub fn in_memory(id: PortId, facts: Facts, queues: Vec<AnyQueue>) -> Self {
+    pub fn in_memory(id: PortId, facts: PortProperties, queues: Vec<AnyQueue>) -> Self {
         Self { id, facts, queues, handle: None, backlog: None, lock: None }
     }
 }
@@ -233,7 +233,7 @@ pub trait Handle: Send {
     ///
     /// # Errors
     /// When the device is gone.
-    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno>;
+    fn refresh(&self, facts: &mut PortProperties, most_mtu: Option<u32>) -> Result<Option<Link>, Errno>;
 
     /// True unless the link is known to be down.
     fn carries(&self) -> bool {
@@ -332,7 +332,12 @@ pub trait Handle: Send {
 
     /// Copies of received or sent packets that match a filter, with at most `longest` bytes each; `None` for
     /// a device whose packets are all in user space.
-    fn copies(&self, _filter: &Program, _longest: u32, _places: Where) -> Option<Result<Copies, CopyError>> {
+    fn copies(
+        &self,
+        _filter: &Program,
+        _longest: u32,
+        _places: CapturePoints,
+    ) -> Option<Result<Copies, CopyError>> {
         None
     }
 

@@ -1,7 +1,8 @@
 //! Linux interfaces, through AF_XDP or through a TAP that keeps buffer metadata (checksum, segments, VLAN).
 
 use super::contract::{
-    AwaitedLink, Driver, Facts, Finding, GONE, Handle, Link, OpenPort, forward_groups, frames, receiving,
+    AwaitedLink, Driver, Finding, GONE, Handle, Link, OpenPort, PortProperties, forward_groups, frames,
+    receiving,
 };
 use super::network::{absent, endpoints, found_by, link_facts};
 use super::skb;
@@ -46,7 +47,7 @@ impl Driver for Interface<'_> {
             tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process \
                                                            left behind");
         }
-        let facts = Facts { mode_reason: why, ..opened.facts };
+        let facts = PortProperties { mode_reason: why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 
@@ -77,7 +78,7 @@ impl Interface<'_> {
         parts: Parts,
     ) -> Result<OpenPort> {
         let opened = skb::adopt(self.name, (port, configuration), region, (parts, self.spares))?;
-        let facts = Facts { mode_reason: choice(self.name, port).why, ..opened.facts };
+        let facts = PortProperties { mode_reason: choice(self.name, port).why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 }
@@ -160,10 +161,10 @@ fn open(
     let transfer = if report.zero_copy == Some(true) { "zero copy" } else { "copy" };
     let interface = &opened.interface;
     let (mac, mtu) = (MacAddress(interface.mac), interface.mtu.min(options.mtu.unwrap_or(u32::MAX)));
-    let facts = Facts {
+    let facts = PortProperties {
         index: Some(interface.index),
         queues: queues.len(),
-        ..Facts::new(&interface.name, mac, mtu, format!("AF_XDP, {hook}, {transfer}"))
+        ..PortProperties::new(&interface.name, mac, mtu, format!("AF_XDP, {hook}, {transfer}"))
     };
     Ok(OpenPort::held(port.id, facts, queues, opened))
 }
@@ -185,7 +186,7 @@ impl Handle for af_xdp::Port {
         (self.report.hook != Some(af_xdp::Hook::Generic)).then_some(self.interface.index)
     }
 
-    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, facts: &mut PortProperties, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }
 

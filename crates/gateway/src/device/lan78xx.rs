@@ -1,6 +1,8 @@
 //! USB adapters with LAN78xx chips: opening, checks of the host, and rows.
 
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
+use super::contract::{
+    Driver, Finding, Handle, Link, OpenPort, PortProperties, Severity, SlowOpening, receiving,
+};
 use crate::config::lan78xx::{Adapter, AdapterLocation};
 use crate::config::model::{Configuration, Port};
 use crate::show::adapter::AdapterRow;
@@ -69,12 +71,15 @@ pub(super) fn open_over(
     let chip = opened.status.facts().chip.map_or("LAN78xx", |(name, _)| name);
     let takes = Takes { partial_checksums: Lan78xx::ABILITIES.partial_checksums, ..Takes::default() };
     let mode = format!("{chip}, {}", bus(speed));
-    let facts = Facts { takes, ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode) };
+    let facts = PortProperties {
+        takes,
+        ..PortProperties::new(place, MacAddress(opened.mac), opened.mtu.into(), mode)
+    };
     Ok(OpenPort::held(port.id, facts, vec![opened.queue], opened.status))
 }
 
 impl Handle for Arc<PortStatus> {
-    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, _: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(Link::new(true, self.carries())))
     }
 
@@ -149,10 +154,10 @@ pub(super) const fn bus(speed: Speed) -> &'static str {
 }
 
 /// A finding: severity, topic, and text with the remedy.
-pub(super) type Found = (Severity, &'static str, String);
+pub(super) type DeviceFinding = (Severity, &'static str, String);
 
 /// Findings about the connection to an adapter, which is not opened.
-fn inspect(place: &AdapterLocation) -> Vec<Found> {
+fn inspect(place: &AdapterLocation) -> Vec<DeviceFinding> {
     match place {
         AdapterLocation::Usb(port) => inspect_local(port, usbfs::devices()),
         place @ (AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. }) => server(place)
@@ -161,7 +166,7 @@ fn inspect(place: &AdapterLocation) -> Vec<Found> {
     }
 }
 
-fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<Found> {
+fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<DeviceFinding> {
     let devices = match devices {
         Ok(devices) => devices,
         Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
@@ -197,7 +202,7 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
 
 /// Finding about an adapter that is in use: by a kernel driver, which is detached at the start, or by another
 /// program.
-pub(super) fn held(port: &str, driver: &str) -> Found {
+pub(super) fn held(port: &str, driver: &str) -> DeviceFinding {
     if driver == "usbfs" {
         let text = format!(
             "another program uses the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or use \
@@ -213,7 +218,7 @@ pub(super) fn held(port: &str, driver: &str) -> Found {
 }
 
 /// Finding about a bus that is slower than the adapter.
-pub(super) fn slow(speed: Option<Speed>) -> Option<Found> {
+pub(super) fn slow(speed: Option<Speed>) -> Option<DeviceFinding> {
     match speed {
         Some(Speed::Super) => None,
         Some(Speed::High) => Some((
@@ -235,7 +240,7 @@ fn inspect_remote(
     busid: &str,
     server: &ServerAddress,
     listed: Result<Vec<Listed>, ClientError>,
-) -> Vec<Found> {
+) -> Vec<DeviceFinding> {
     let listed = match listed {
         Ok(listed) => listed,
         Err(error @ ClientError::Reach(..)) => return vec![awaited(&error)],
@@ -261,7 +266,7 @@ fn inspect_remote(
 }
 
 /// Finding about an adapter that is not there yet.
-pub(super) fn awaited(error: &ClientError) -> Found {
+pub(super) fn awaited(error: &ClientError) -> DeviceFinding {
     (Severity::Warning, "USB/IP", format!("{error}; the port waits for it"))
 }
 
@@ -337,7 +342,7 @@ mod tests {
     }
 
     /// Findings about an adapter beside its presence.
-    fn found(adapter: usbfs::Device) -> Vec<Found> {
+    fn found(adapter: usbfs::Device) -> Vec<DeviceFinding> {
         let mut findings = inspect_local("2-1.4", Ok(vec![adapter]));
         let (severity, _, text) = findings.remove(0);
         assert_eq!(severity, Severity::Fine);
@@ -345,7 +350,7 @@ mod tests {
         findings
     }
 
-    fn assert_found(findings: &[Found], severity: Severity, what: &str, words: &[&str]) {
+    fn assert_found(findings: &[DeviceFinding], severity: Severity, what: &str, words: &[&str]) {
         let [(how, about, text)] = findings else { panic!("{findings:?}") };
         assert_eq!((*how, *about), (severity, what), "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "{text} lacks one of {words:?}");

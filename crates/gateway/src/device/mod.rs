@@ -18,8 +18,8 @@ mod tap;
 mod usb;
 
 pub use contract::{
-    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, Parts, PartsKind, PointToPoint, Severity,
-    SlowOpening, forward_groups, frames,
+    AwaitedLink, Finding, GONE, Handle, Link, OpenPort, Parts, PartsKind, PointToPoint, PortProperties,
+    Severity, SlowOpening, forward_groups, frames,
 };
 pub(crate) use interface::{Way, is_left, release, way};
 pub use lock::{DIRECTORY as LOCKS, InterfaceLock, lock_all, set_file as set_lock_file};

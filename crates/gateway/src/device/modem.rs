@@ -1,6 +1,6 @@
 //! Modems: opening, link state and addresses from the network, and rows.
 
-use super::contract::{Facts, Handle, Link, OpenPort, PointToPoint};
+use super::contract::{Handle, Link, OpenPort, PointToPoint, PortProperties};
 use super::function::{TAKES, blocks, numbers, options};
 use super::lan78xx::{bus, common_row, transfers};
 use crate::config::model::Port;
@@ -43,10 +43,10 @@ pub(super) fn open(
     let opened = mbim::open(transport, function, identity, &options(port, receiving), wanted(modem)?)?;
     let neighbour = MacAddress(opened.neighbour);
     let mode = format!("{}, {}", Subclass::Mbim.name(), bus(speed));
-    let facts = Facts {
+    let facts = PortProperties {
         takes: TAKES,
         link_addresses: Some(PointToPoint { neighbour, sessions: Vec::new() }),
-        ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode)
+        ..PortProperties::new(place, MacAddress(opened.mac), opened.mtu.into(), mode)
     };
     let sent = Arc::clone(opened.queue.tx.counters());
     let handle = Open { status: opened.status, sent, apn: modem.apn.clone(), most_mtu: facts.mtu };
@@ -91,7 +91,7 @@ fn addresses(session: &SessionState) -> Vec<InterfaceAddress> {
 }
 
 impl Handle for Open {
-    fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, facts: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         let modem = self.status.function.modem();
         let active = || modem.state.sessions.iter().filter(|session| session.active);
         let told = active().filter_map(|session| session.configuration.mtu).map(u32::from);

@@ -1,6 +1,6 @@
 //! Linux interfaces in any mode: findings, link state, tunnel endpoints.
 
-use super::contract::{Facts, Finding, Link, Severity};
+use super::contract::{Finding, Link, PortProperties, Severity};
 use crate::config::model::Configuration;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::{Carrier, Ends};
@@ -27,7 +27,7 @@ pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
 }
 
 /// Copies name, address and MTU of an interface to `facts`; returns the state of its link.
-pub(super) fn link_facts(link: LinkState, facts: &mut Facts, most_mtu: Option<u32>) -> Link {
+pub(super) fn link_facts(link: LinkState, facts: &mut PortProperties, most_mtu: Option<u32>) -> Link {
     let LinkState { name, mac, mtu, up, carrier } = link;
     facts.interface = name;
     facts.mac = MacAddress(mac);

@@ -1,6 +1,6 @@
 //! PCI devices: opening by VFIO, checks of the host, and rows.
 
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, receiving};
+use super::contract::{Driver, Finding, Handle, Link, OpenPort, PortProperties, Severity, receiving};
 use crate::config::model::{Configuration, Port};
 use crate::show::nic::NicRow;
 use anyhow::{Result, ensure};
@@ -44,7 +44,10 @@ impl Driver for PciDevice {
             ..Takes::default()
         };
         let (mac, mtu) = (MacAddress(opened.mac), opened.mtu.into());
-        let facts = Facts { takes, ..Facts::new(address.to_string(), mac, mtu, format!("{chip}, VFIO")) };
+        let facts = PortProperties {
+            takes,
+            ..PortProperties::new(address.to_string(), mac, mtu, format!("{chip}, VFIO"))
+        };
         let handle = Open { address, chip, port: opened.port };
         Ok(OpenPort::held(port.id, facts, vec![Queue::boxed(opened.queue)], handle))
     }
@@ -181,7 +184,7 @@ struct Open {
 }
 
 impl Handle for Open {
-    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, _: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         self.port.look_for_refusal();
         Ok(Some(Link::new(true, self.carries())))
     }

@@ -1,6 +1,6 @@
 //! The punt path: packets of router ports go back to the kernel, at the interface that received them.
 
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, receiving};
+use super::contract::{Driver, Finding, Handle, Link, OpenPort, PortProperties, receiving};
 use super::tap;
 use crate::config::model::{Configuration, Port};
 use anyhow::{Context as _, Result};
@@ -20,11 +20,11 @@ impl Driver for PuntPath {
         let punt = opened.port;
         let interface = &punt.interface;
         let (mac, mode) = (MacAddress(interface.mac), "TAP, redirect to the ingress of each port");
-        let facts = Facts {
+        let facts = PortProperties {
             index: Some(interface.index),
             takes: tap::takes(punt.udp_segments, punt.tunnel_segments),
             queues: opened.queues.len(),
-            ..Facts::new(&interface.name, mac, interface.mtu, mode)
+            ..PortProperties::new(&interface.name, mac, interface.mtu, mode)
         };
         Ok(OpenPort::held(port.id, facts, opened.queues, punt))
     }
@@ -39,7 +39,7 @@ impl Driver for PuntPath {
 }
 
 impl Handle for Punt {
-    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, _: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(None)
     }
 

@@ -1,7 +1,7 @@
 //! Linux interfaces through a TAP that keeps checksums, segments and VLAN tags.
 
 use super::contract::{
-    AwaitedLink, Facts, Finding, GONE, Handle, Link, OpenPort, PartsKind, PointToPoint, Severity,
+    AwaitedLink, Finding, GONE, Handle, Link, OpenPort, PartsKind, PointToPoint, PortProperties, Severity,
     forward_groups, receiving,
 };
 use super::network::{endpoints, found_by, link_facts};
@@ -9,7 +9,7 @@ use super::tap;
 use crate::config::model::{Configuration, Decide, OnExit, Port, Queues, Role};
 use anyhow::{Context as _, Result};
 use polder_buffers::Region;
-use polder_datapath::capture::{Program, Where};
+use polder_datapath::capture::{CapturePoints, Program};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::forward::ForwardGroups;
 use polder_datapath::wire::MacAddress;
@@ -115,14 +115,14 @@ fn described(opened: skb::Opened, options: &skb::Options, port: &Port) -> OpenPo
     let skb::Opened { port: opened, queues } = opened;
     let interface = &opened.interface;
     let (mac, mtu) = (MacAddress(interface.mac), interface.mtu.min(options.mtu.unwrap_or(u32::MAX)));
-    let facts = Facts {
+    let facts = PortProperties {
         index: Some(interface.index),
         takes: tap::takes(opened.udp_segments, opened.tunnel_segments),
         queues: queues.len(),
         link_addresses: opened
             .far_station()
             .map(|far| PointToPoint { neighbour: MacAddress(far), sessions: Vec::new() }),
-        ..Facts::new(&interface.name, mac, mtu, format!("skb, {} and a TAP", opened.hook))
+        ..PortProperties::new(&interface.name, mac, mtu, format!("skb, {} and a TAP", opened.hook))
     };
     OpenPort::held(port.id, facts, queues, opened)
 }
@@ -187,7 +187,7 @@ impl Handle for skb::Port {
         Some(Self::recognized(self))
     }
 
-    fn refresh(&self, facts: &mut Facts, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, facts: &mut PortProperties, most_mtu: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(link_facts(Self::refresh(self, most_mtu)?, facts, most_mtu)))
     }
 
@@ -237,7 +237,12 @@ impl Handle for skb::Port {
         Self::flows(self)
     }
 
-    fn copies(&self, filter: &Program, longest: u32, places: Where) -> Option<Result<Copies, CopyError>> {
+    fn copies(
+        &self,
+        filter: &Program,
+        longest: u32,
+        places: CapturePoints,
+    ) -> Option<Result<Copies, CopyError>> {
         Some(Self::copies(self, filter, longest, places))
     }
 

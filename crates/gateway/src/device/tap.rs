@@ -1,6 +1,8 @@
 //! TAPs: links to the host's own network stack.
 
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, PartsKind, Severity, receiving};
+use super::contract::{
+    Driver, Finding, Handle, Link, OpenPort, PartsKind, PortProperties, Severity, receiving,
+};
 use crate::config::model::{Configuration, Port, Queues, Role};
 use crate::config::router::InterfaceAddress;
 use crate::hash::fnv1a;
@@ -99,11 +101,11 @@ fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
     }
     let index = tap.interface.index;
     let (mac, mtu) = (MacAddress(tap.interface.mac), tap.interface.mtu);
-    let facts = Facts {
+    let facts = PortProperties {
         index: Some(index),
         takes: takes(tap.udp_segments, tap.tunnel_segments),
         queues: tap.queues.len(),
-        ..Facts::new(tap.interface.name, mac, mtu, "TAP with virtio-net headers")
+        ..PortProperties::new(tap.interface.name, mac, mtu, "TAP with virtio-net headers")
     };
     let queues = tap.queues.into_iter().map(Queue::boxed).collect();
     let handle = OpenTap { index, longest: facts.mtu, files: tap.files };
@@ -190,7 +192,7 @@ impl OpenTap {
 impl Handle for OpenTap {
     /// A removed TAP is reported by its queues; of a TAP in another network namespace only the address is
     /// known.
-    fn refresh(&self, facts: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, facts: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
             facts.mac = MacAddress(mac);
         }

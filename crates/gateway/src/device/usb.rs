@@ -1,8 +1,10 @@
 //! USB network functions: choice of the driver by descriptors, and findings about plugged-in devices.
 
-use super::contract::{Driver, Facts, Finding, Handle, Link, OpenPort, Severity, SlowOpening, receiving};
+use super::contract::{
+    Driver, Finding, Handle, Link, OpenPort, PortProperties, Severity, SlowOpening, receiving,
+};
 use super::function::{TAKES, blocks, numbers, options};
-use super::lan78xx::{self, Found, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
+use super::lan78xx::{self, DeviceFinding, PATIENCE, awaited, bus, common_row, held, reach, slow, transfers};
 use super::modem;
 use crate::config::lan78xx::AdapterLocation;
 use crate::config::model::{Configuration, Port};
@@ -105,7 +107,10 @@ fn open_function(
     let subclass = function.subclass;
     let opened = cdc::open(transport, function, identity, &options(port, receiving))?;
     let mode = format!("{}, {}", subclass.name(), bus(speed));
-    let facts = Facts { takes: TAKES, ..Facts::new(place, MacAddress(opened.mac), opened.mtu.into(), mode) };
+    let facts = PortProperties {
+        takes: TAKES,
+        ..PortProperties::new(place, MacAddress(opened.mac), opened.mtu.into(), mode)
+    };
     let sent = Arc::clone(opened.queue.tx.counters());
     let handle = Open { status: opened.status, sent };
     Ok(OpenPort::held(port.id, facts, vec![opened.queue], handle))
@@ -121,7 +126,7 @@ struct Open {
 }
 
 impl Handle for Open {
-    fn refresh(&self, _: &mut Facts, _: Option<u32>) -> Result<Option<Link>, Errno> {
+    fn refresh(&self, _: &mut PortProperties, _: Option<u32>) -> Result<Option<Link>, Errno> {
         Ok(Some(Link::new(true, self.carries())))
     }
 
@@ -159,7 +164,7 @@ fn driver_of(vendor: u16, product: u16, interfaces: &[[u8; 3]]) -> Option<&'stat
 }
 
 /// Findings about the connection to a device, which is not opened.
-fn inspect(place: &UsbPlace) -> Vec<Found> {
+fn inspect(place: &UsbPlace) -> Vec<DeviceFinding> {
     match place {
         UsbPlace::At(AdapterLocation::Usb(_)) | UsbPlace::Identity(..) => {
             inspect_local(place, usbfs::devices())
@@ -173,7 +178,7 @@ fn inspect(place: &UsbPlace) -> Vec<Found> {
     }
 }
 
-fn inspect_local(place: &UsbPlace, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<Found> {
+fn inspect_local(place: &UsbPlace, devices: Result<Vec<usbfs::Device>, UsbError>) -> Vec<DeviceFinding> {
     let devices = match devices {
         Ok(devices) => devices,
         Err(error) => return vec![(Severity::Problem, "USB", error.to_string())],
@@ -199,7 +204,7 @@ fn inspect_local(place: &UsbPlace, devices: Result<Vec<usbfs::Device>, UsbError>
     findings
 }
 
-fn no_access(found: &usbfs::Device) -> Option<Found> {
+fn no_access(found: &usbfs::Device) -> Option<DeviceFinding> {
     let text = match found.access {
         Access::Granted => return None,
         Access::Denied => UsbError::Permission(found.place.clone()).to_string(),
@@ -229,7 +234,7 @@ fn plugged_in(devices: &[usbfs::Device]) -> String {
     }
 }
 
-fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<Found> {
+fn inspect_remote(busid: &str, listed: Result<Vec<Listed>, ClientError>) -> Vec<DeviceFinding> {
     let listed = match listed {
         Ok(listed) => listed,
         Err(error @ ClientError::Reach(..)) => return vec![awaited(&error)],

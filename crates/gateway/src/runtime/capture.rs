@@ -3,14 +3,14 @@
 use super::copies::CopyReader;
 use super::gateway::Gateway;
 use super::shared::{SharedGateway, lock};
-use crate::capture::pcapng::{self, PacketBlock, Totals, Way};
+use crate::capture::pcapng::{self, Direction, PacketBlock, Totals};
 use crate::capture::{CaptureRequest, from_digits};
 use crate::clock::Clock;
 use crate::control::{Answer, Capturing, Fault, Refusal, Response};
 use crate::sandbox::{self, Role};
 use crate::supervise::{Loss, Thread};
 use polder_datapath::capture::{
-    CHUNK_BYTES, CapturePoint, CapturedPacket, Program, TapOptions, TapReader, Where, tap,
+    CHUNK_BYTES, CapturePoint, CapturePoints, CapturedPacket, Program, TapOptions, TapReader, tap,
 };
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Copy;
@@ -154,7 +154,7 @@ impl Captures {
         let offset = since_1970().saturating_sub(locked.clock.now().0);
         let program = Arc::new(program);
         let longest = request.longest.min(LONGEST);
-        let mut places = Where { rx: request.rx, tx: request.tx, drops: request.drops };
+        let mut places = CapturePoints { rx: request.rx, tx: request.tx, drops: request.drops };
         let copies = locked.begin_capture(capture, port, (&program, longest, places));
         let copies = copies.map(CopyReader::new);
         if copies.is_some() {
@@ -330,8 +330,8 @@ impl Writer {
 
 fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset: u64) -> io::Result<()> {
     let way = match seen.place {
-        CapturePoint::Rx => Some(Way::In),
-        CapturePoint::Tx => Some(Way::Out),
+        CapturePoint::Rx => Some(Direction::In),
+        CapturePoint::Tx => Some(Direction::Out),
         CapturePoint::Dropped(_) => None,
     };
     let comment = comment(seen);
@@ -340,7 +340,7 @@ fn write(file: &mut impl io::Write, seen: &CapturedPacket, bytes: &[u8], offset:
 }
 
 fn write_copy(file: &mut impl io::Write, copy: &Copy<'_>) -> io::Result<()> {
-    let (way, comment) = if copy.sent { (Way::Out, "tx") } else { (Way::In, "rx") };
+    let (way, comment) = if copy.sent { (Direction::Out, "tx") } else { (Direction::In, "rx") };
     let Copy { at, length, bytes, .. } = *copy;
     pcapng::packet(file, &PacketBlock { at, length, bytes, way: Some(way), comment })
 }

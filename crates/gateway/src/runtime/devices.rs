@@ -3,7 +3,7 @@
 use super::preflight;
 use super::upgrade::{LowPriority, Predecessor};
 use crate::config::model::{Configuration, Port};
-use crate::device::{self, Facts, InterfaceLock, OpenPort, Spares, missing};
+use crate::device::{self, InterfaceLock, OpenPort, PortProperties, Spares, missing};
 use anyhow::Result;
 use polder_buffers::{PortId, Region};
 use polder_devices::skb::connections::ConnectionTable;
@@ -144,7 +144,7 @@ impl Opening {
     }
 
     /// Properties of the port, if it is open.
-    pub(super) fn facts(&self) -> Option<(PortId, Facts)> {
+    pub(super) fn facts(&self) -> Option<(PortId, PortProperties)> {
         match self {
             Self::Open(OpenPort { id, facts, .. }) => Some((*id, facts.clone())),
             Self::Waiting { .. } => None,

@@ -53,11 +53,11 @@ struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
     reason: u8,
-    place: Place,
+    place: DropPlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum DropPlace {
     Everywhere,
     Worker(u16),
     /// Index into [`DropHistory::ports`].
@@ -115,9 +115,9 @@ impl DropHistory {
         let total = |(cell, total): (&Cell, &u64)| {
             let reason = DropReason::ALL.get(usize::from(cell.reason))?.name().to_owned();
             Some(match cell.place {
-                Place::Everywhere => (reason, None, None, *total),
-                Place::Worker(worker) => (reason, None, Some(worker), *total),
-                Place::Port(port) => (reason, self.ports.get(usize::from(port)).cloned(), None, *total),
+                DropPlace::Everywhere => (reason, None, None, *total),
+                DropPlace::Worker(worker) => (reason, None, Some(worker), *total),
+                DropPlace::Port(port) => (reason, self.ports.get(usize::from(port)).cloned(), None, *total),
             })
         };
         let base = (self.begins.0, self.base.iter().filter_map(total).collect());
@@ -136,9 +136,9 @@ impl DropHistory {
             let of = |(reason, port, worker, packets): HandedTotal| {
                 let reason = DropReason::ALL.iter().position(|known| known.name() == reason)?;
                 let place = match (port, worker) {
-                    (Some(port), _) => Place::Port(resumed.number(&port)?),
-                    (None, Some(worker)) => Place::Worker(worker),
-                    (None, None) => Place::Everywhere,
+                    (Some(port), _) => DropPlace::Port(resumed.number(&port)?),
+                    (None, Some(worker)) => DropPlace::Worker(worker),
+                    (None, None) => DropPlace::Everywhere,
                 };
                 Some((Cell { reason: u8::try_from(reason).ok()?, place }, packets))
             };
@@ -199,12 +199,12 @@ impl DropHistory {
                 continue;
             };
             let reason = u8::try_from(reason).ok()?;
-            cells.insert(Cell { reason, place: Place::Everywhere }, row.packets);
+            cells.insert(Cell { reason, place: DropPlace::Everywhere }, row.packets);
             for (worker, &packets) in (0..).zip(&row.workers).filter(|(_, packets)| **packets > 0) {
-                cells.insert(Cell { reason, place: Place::Worker(worker) }, packets);
+                cells.insert(Cell { reason, place: DropPlace::Worker(worker) }, packets);
             }
             for (port, &packets) in &row.ports {
-                let place = Place::Port(self.number(port)?);
+                let place = DropPlace::Port(self.number(port)?);
                 cells.insert(Cell { reason, place }, packets);
             }
         }
@@ -228,13 +228,13 @@ impl DropHistory {
             let Some(&known) = DropReason::ALL.get(usize::from(reason)) else { continue };
             let row = rows.entry(reason).or_insert_with(|| DropRow::new(known));
             match place {
-                Place::Everywhere => row.packets = packets,
-                Place::Worker(worker) => {
+                DropPlace::Everywhere => row.packets = packets,
+                DropPlace::Worker(worker) => {
                     let worker = usize::from(worker);
                     row.workers.resize(row.workers.len().max(worker + 1), 0);
                     row.workers[worker] = packets;
                 }
-                Place::Port(port) => {
+                DropPlace::Port(port) => {
                     let name = self.ports.get(usize::from(port)).cloned().unwrap_or_default();
                     row.ports.insert(name, packets);
                 }

@@ -7,7 +7,7 @@ use crate::config::model::{
     Bridge, Configuration, Device, Dscp as ConfiguredDscp, Ecn, FlowLabel as ConfiguredLabel, MemberVlan,
     Port, Role, TcpMss as ConfiguredMss, Ttl as ConfiguredTtl, Tunnel,
 };
-use crate::device::Facts;
+use crate::device::PortProperties;
 use anyhow::{Context as _, Result, anyhow};
 use core::num::NonZeroU8;
 use polder_buffers::PortId;
@@ -84,7 +84,7 @@ impl Lasting {
 /// When parts of the configuration contradict each other; a checked configuration has no contradictions.
 pub(super) fn tables(
     configuration: &Configuration,
-    ports: &HashMap<PortId, Facts>,
+    ports: &HashMap<PortId, PortProperties>,
     lasting: &mut Lasting,
     links: &Arc<Links>,
 ) -> Result<Tables> {
@@ -132,7 +132,7 @@ fn guard(port: Option<&Port>) -> Option<SourceGuard> {
 /// Outlet of a port, with its device's offloads; a tunnel sends complete packets.
 fn outlet(
     port: Option<&Port>,
-    ports: &HashMap<PortId, Facts>,
+    ports: &HashMap<PortId, PortProperties>,
     lasting: &mut Lasting,
     workers: usize,
 ) -> Outlet {
@@ -158,7 +158,7 @@ fn split_horizons(configuration: &Configuration) -> HashMap<PortId, PortId> {
 fn own_addresses(
     bridge: &Bridge,
     configuration: &Configuration,
-    ports: &HashMap<PortId, Facts>,
+    ports: &HashMap<PortId, PortProperties>,
 ) -> HashMap<PortId, MacAddress> {
     let members = bridge.members.iter().filter_map(|member| {
         let (port, facts) = (configuration.port(member.port)?, ports.get(&member.port)?);
@@ -284,7 +284,7 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
     })
 }
 
-fn underlay(port: PortId, is_shared: bool, facts: &Facts) -> Option<Underlay> {
+fn underlay(port: PortId, is_shared: bool, facts: &PortProperties) -> Option<Underlay> {
     let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
     Some(Underlay { port, mac: facts.mac, mtu, vlan: None, is_shared })
 }

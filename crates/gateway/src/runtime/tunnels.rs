@@ -3,7 +3,7 @@
 use super::routing::{AttachedPort, Ports};
 use super::tables::{Lasting, tunnel_options};
 use crate::config::model::{Configuration, Tunnel};
-use crate::device::Facts;
+use crate::device::PortProperties;
 use crate::hash::fnv1a;
 use polder_datapath::tunnel::{Carries, Stations, TunnelState};
 use polder_datapath::wire::{IpProtocol, MacAddress};
@@ -53,7 +53,10 @@ pub(super) fn add_links(ports: &mut Ports, configuration: &Configuration, lastin
         let Some(carrier) = ports.get(&tunnel.port) else { continue };
         let state = lasting.tunnels.get(&tunnel.name).map(Arc::clone);
         let Some(mtu) = mtu(tunnel, carrier.facts.mtu, state) else { continue };
-        let facts = Facts { queues: 0, ..Facts::new(&tunnel.name, stations(tunnel).near, mtu.into(), "") };
+        let facts = PortProperties {
+            queues: 0,
+            ..PortProperties::new(&tunnel.name, stations(tunnel).near, mtu.into(), "")
+        };
         let up = carrier.up && !lasting.dead.contains(&tunnel.id);
         ports.insert(tunnel.id, AttachedPort { facts, up, punts: false });
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A file, or a directory with everything below it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PathRule {
     /// Path of the place.
     pub path: &'static str,
     /// Kind of access.
@@ -37,35 +37,35 @@ pub enum Reach {
 }
 
 /// Places of the control threads of every gateway.
-pub const PLACES: &[Place] = &[
-    Place {
+pub const PLACES: &[PathRule] = &[
+    PathRule {
         path: "/proc",
         access: Reach::Read,
         reason: "threads, neighbours, routes, settings of the network",
     },
-    Place { path: "/sys", access: Reach::Read, reason: "USB and PCI devices, members of bridges, CPUs" },
-    Place {
+    PathRule { path: "/sys", access: Reach::Read, reason: "USB and PCI devices, members of bridges, CPUs" },
+    PathRule {
         path: "/dev/net/tun",
         access: Reach::Device,
         reason: "TAPs of a reload, and TAPs that are opened again",
     },
-    Place {
+    PathRule {
         path: af_xdp::OFFLOAD_NOTES,
         access: Reach::Notes,
         reason: "offloads that are switched off while a port is open",
     },
-    Place { path: device::LOCKS, access: Reach::Notes, reason: "locks of interfaces that come later" },
-    Place { path: "/dev/bus/usb", access: Reach::Device, reason: "adapters of this machine" },
-    Place { path: vfio::DIRECTORY, access: Reach::Device, reason: "PCI devices of this machine" },
-    Place { path: "/dev/null", access: Reach::Device, reason: "the C library" },
-    Place { path: "/etc/hosts", access: Reach::Read, reason: "names of USB/IP servers" },
-    Place { path: "/etc/host.conf", access: Reach::Read, reason: "names of USB/IP servers" },
-    Place { path: "/etc/gai.conf", access: Reach::Read, reason: "names of USB/IP servers" },
-    Place { path: "/etc/nsswitch.conf", access: Reach::Read, reason: "names of USB/IP servers" },
-    Place { path: "/etc/resolv.conf", access: Reach::Read, reason: "names of USB/IP servers" },
-    Place { path: "/run/systemd/resolve", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
-    Place { path: "/run/NetworkManager", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
-    Place { path: "/run/resolvconf", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+    PathRule { path: device::LOCKS, access: Reach::Notes, reason: "locks of interfaces that come later" },
+    PathRule { path: "/dev/bus/usb", access: Reach::Device, reason: "adapters of this machine" },
+    PathRule { path: vfio::DIRECTORY, access: Reach::Device, reason: "PCI devices of this machine" },
+    PathRule { path: "/dev/null", access: Reach::Device, reason: "the C library" },
+    PathRule { path: "/etc/hosts", access: Reach::Read, reason: "names of USB/IP servers" },
+    PathRule { path: "/etc/host.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    PathRule { path: "/etc/gai.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    PathRule { path: "/etc/nsswitch.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    PathRule { path: "/etc/resolv.conf", access: Reach::Read, reason: "names of USB/IP servers" },
+    PathRule { path: "/run/systemd/resolve", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+    PathRule { path: "/run/NetworkManager", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
+    PathRule { path: "/run/resolvconf", access: Reach::Read, reason: "what /etc/resolv.conf leads to" },
 ];
 
 /// Places of a single gateway.

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use polder::config::{self, Configuration};
-use polder::device::{Facts, OpenPort};
+use polder::device::{OpenPort, PortProperties};
 use polder::runtime::gateway::Opener;
 use polder_buffers::{Packet, Pool};
 use polder_datapath::offload::Takes;
@@ -22,10 +22,10 @@ pub(crate) fn opener(ends: impl IntoIterator<Item = (String, End)>) -> Opener {
     let ends = Mutex::new(ends.into_iter().collect::<HashMap<_, _>>());
     Box::new(move |port, _, _| {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
-        let facts = Facts {
+        let facts = PortProperties {
             takes: Takes { partial_checksums: true, ..Takes::default() },
             queues: end.len(),
-            ..Facts::new(&port.name, MacAddress([2, 0, 0, 0, 1, 1]), 1600, "in-memory cable")
+            ..PortProperties::new(&port.name, MacAddress([2, 0, 0, 0, 1, 1]), 1600, "in-memory cable")
         };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))

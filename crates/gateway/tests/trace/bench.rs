@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use polder::config;
-use polder::device::{Facts, OpenPort};
+use polder::device::{OpenPort, PortProperties};
 use polder::runtime::accounts::Accounts;
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::shared::lock;
@@ -184,7 +184,10 @@ fn opener(ends: HashMap<String, End>) -> Opener {
         let end = ends.lock().expect("nobody panics").remove(&port.name).context("no cable is left")?;
         let last = u8::try_from(port.id.0).expect("few ports");
         let (mac, mtu) = (MacAddress([2, 0, 0, 0, 1, last]), port.mtu.unwrap_or(1500).into());
-        let facts = Facts { queues: end.len(), ..Facts::new(&port.name, mac, mtu, "in-memory cable") };
+        let facts = PortProperties {
+            queues: end.len(),
+            ..PortProperties::new(&port.name, mac, mtu, "in-memory cable")
+        };
         let queues = end.into_iter().map(Queue::boxed).collect();
         Ok(OpenPort::in_memory(port.id, facts, queues))
     })

@@ -4,7 +4,7 @@ use super::bench::{Bench, equal};
 use anyhow::{Context as _, ensure};
 use polder_datapath::wire::{IpProtocol, Ipv4, Tcp};
 use polder_devices::e1000::Options;
-use polder_devices::e1000::model::frames::{KINDS, Kind, complete, make_partial, make_super};
+use polder_devices::e1000::model::frames::{FrameProtocols, KINDS, complete, make_partial, make_super};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -30,7 +30,7 @@ pub(super) fn checksums(bench: &mut Bench) -> anyhow::Result<()> {
 /// last one, and counts the IPv6 header into the length of IPv6 segments, which a gateway therefore cuts itself.
 pub(super) fn segments(bench: &mut Bench) -> anyhow::Result<()> {
     bench.open(&Options::default())?;
-    let kind = Kind { protocol: IpProtocol::TCP, is_ipv6: false };
+    let kind = FrameProtocols { protocol: IpProtocol::TCP, is_ipv6: false };
     for (payload, size) in [(1, 1400), (1399, 1400), (1401, 1400), (10_000, 536), (60_000, 1400)] {
         cut(bench, kind, payload, size).with_context(|| format!("{payload} bytes in segments of {size}"))?;
     }
@@ -38,7 +38,7 @@ pub(super) fn segments(bench: &mut Bench) -> anyhow::Result<()> {
 }
 
 /// Sends a super-packet of `payload` bytes and checks every segment.
-fn cut(bench: &mut Bench, kind: Kind, payload: usize, size: u16) -> anyhow::Result<()> {
+fn cut(bench: &mut Bench, kind: FrameProtocols, payload: usize, size: u16) -> anyhow::Result<()> {
     let whole = complete(kind, payload);
     let mut packet = bench.packet(&whole)?;
     make_super(&mut packet, kind, size);

@@ -14,7 +14,7 @@ use crate::examination::{Fault, Plan, Verdict, full_name, require};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use polder_buffers::{Region, RegionOptions};
 use polder_devices::cdc::Subclass;
-use polder_devices::cdc::mbim::model::{Lie, ModemOptions};
+use polder_devices::cdc::mbim::model::{ModemFault, ModemOptions};
 use polder_devices::cdc::model::{Device, Options};
 use polder_devices::usb::model::Bench;
 use polder_testbed::guest::agent::{Answer, Request};
@@ -80,17 +80,17 @@ const LOCKED: &[Check] = &[
 ];
 
 /// Lies, with the check that finds each, which needs those in front of it.
-const LIES: &[(Lie, &str)] = &[
-    (Lie::OpenFails, "device capabilities"),
-    (Lie::InformationBeyond, "device capabilities"),
-    (Lie::Outside, "device capabilities"),
-    (Lie::NotText, "device capabilities"),
-    (Lie::Denied, "registered"),
-    (Lie::NoConnection, "connected"),
-    (Lie::NotActive, "connected"),
-    (Lie::ManyAddresses, "IPv4 configuration"),
-    (Lie::LongPrefix, "IPv4 configuration"),
-    (Lie::TinyMtu, "MTU of both families"),
+const LIES: &[(ModemFault, &str)] = &[
+    (ModemFault::OpenFails, "device capabilities"),
+    (ModemFault::InformationBeyond, "device capabilities"),
+    (ModemFault::Outside, "device capabilities"),
+    (ModemFault::NotText, "device capabilities"),
+    (ModemFault::Denied, "registered"),
+    (ModemFault::NoConnection, "connected"),
+    (ModemFault::NotActive, "connected"),
+    (ModemFault::ManyAddresses, "IPv4 configuration"),
+    (ModemFault::LongPrefix, "IPv4 configuration"),
+    (ModemFault::TinyMtu, "MTU of both families"),
 ];
 
 /// Check behind all others of a modem.
@@ -172,7 +172,7 @@ impl Shown {
 }
 
 /// A lie, and the check that finds it.
-impl Fault<Judge> for (Lie, &'static str) {
+impl Fault<Judge> for (ModemFault, &'static str) {
     fn name(&self) -> String {
         format!("{:?}", self.0)
     }

@@ -9,7 +9,7 @@ mod service;
 
 use anyhow::Context as _;
 use polder::config;
-use polder::device::{Facts, OpenPort};
+use polder::device::{OpenPort, PortProperties};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder_buffers::{BufferManager, BufferOptions};
 use polder_datapath::offload::Takes;
@@ -40,7 +40,7 @@ fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
     Box::new(move |port, _, _| {
         let queue = queues.lock().expect("nobody panics").remove(&port.name);
         let (queue, backlog) = queue.context("one queue a port")?;
-        let facts = Facts {
+        let facts = PortProperties {
             interface: port.name.clone(),
             index: None,
             mac: MacAddress([2, 0, 0, 0, 1, 1]),

@@ -4,7 +4,7 @@ use super::consumer::{self, Consumer, ServiceCounters, consumer};
 use super::{ASK, END, Options, READY, say};
 use anyhow::{Context as _, anyhow};
 use polder::config;
-use polder::device::{self, Facts, OpenPort, Spares};
+use polder::device::{self, OpenPort, PortProperties, Spares};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder::runtime::shared::lock;
 use polder_buffers::{BufferManager, BufferOptions};
@@ -65,7 +65,7 @@ fn opener(queue: AnyQueue, backlog: Option<Arc<Backlog>>, options: &Options) -> 
         }
         let taken = queue.lock().map_err(|_| anyhow!("somebody panicked"))?.take();
         let queue = taken.context("a service has one port")?;
-        let facts = Facts::new(PORT, mac, MTU.into(), "service in this process");
+        let facts = PortProperties::new(PORT, mac, MTU.into(), "service in this process");
         Ok(OpenPort { backlog: backlog.clone(), ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })
 }

@@ -1,7 +1,7 @@
 //! Opening and closing of a receiver.
 
 use super::guard::Guard;
-use super::{Receiver, Wants};
+use super::{ReceiveOptions, Receiver};
 use crate::af_xdp::drive::Driver;
 use crate::af_xdp::posted::Posted;
 use crate::af_xdp::ring::{Consumer, Descriptor, Producer};
@@ -16,7 +16,7 @@ impl<const COPIES: bool> Receiver<COPIES> {
     pub(in crate::af_xdp) fn new(
         received: Consumer<Descriptor>,
         fill: Producer<u64>,
-        wants: Wants,
+        wants: ReceiveOptions,
         (core, posted): (Arc<Core>, Posted),
     ) -> Self {
         Self {

@@ -5,7 +5,7 @@ use super::super::init::{InitError, Settings, ask_status};
 use super::super::ntb::{Block, Packer, Shape, Signatures};
 use super::super::request::{NOTIFICATION, RESPONSE_AVAILABLE};
 use super::frames::{PacketReader, PacketWriter, SHORTEST};
-use super::init::{self, Found};
+use super::init::{self, DeviceProperties};
 use super::session::{Session, Wanted};
 use super::status::{ModemStatus, PortStatus};
 use crate::Link;
@@ -82,7 +82,7 @@ impl MbimFunction {
 }
 
 impl Function for MbimFunction {
-    type Found = Found;
+    type DeviceProperties = DeviceProperties;
     type Report = Report;
     type Error = InitError;
     type Status = ModemStatus;
@@ -97,16 +97,16 @@ impl Function for MbimFunction {
         vec![self.function.control, self.function.data]
     }
 
-    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<Found, InitError> {
+    fn bring_up(&self, pipe: Pipe, speed: Speed) -> Dialogue<DeviceProperties, InitError> {
         let wanted = (self.settings, self.mtu, self.mac);
         Box::pin(init::bring_up(pipe, self.function, self.identity, wanted, speed))
     }
 
-    fn is_up(&mut self, found: &Found, _now: Nanos, status: &PortStatus) {
+    fn is_up(&mut self, found: &DeviceProperties, _now: Nanos, status: &PortStatus) {
         status.function.set_found(self.identity, found.ntb, found.mtu);
     }
 
-    fn transfers(&self, found: &Found, speed: Speed) -> Transfers {
+    fn transfers(&self, found: &DeviceProperties, speed: Speed) -> Transfers {
         Transfers {
             endpoints: found.function.endpoints,
             receive_bytes: (found.ntb.in_bytes as usize).next_multiple_of(speed.bulk_packet()),
@@ -115,7 +115,7 @@ impl Function for MbimFunction {
         }
     }
 
-    fn reader(&self, found: &Found, status: &PortStatus) -> PacketReader {
+    fn reader(&self, found: &DeviceProperties, status: &PortStatus) -> PacketReader {
         PacketReader {
             block: Block { format: found.ntb.format, signatures: Signatures::Mbim, shortest: SHORTEST },
             longest: usize::from(found.mtu),
@@ -124,7 +124,7 @@ impl Function for MbimFunction {
         }
     }
 
-    fn writer(&self, found: &Found) -> PacketWriter {
+    fn writer(&self, found: &DeviceProperties) -> PacketWriter {
         let (divisor, remainder, alignment) = found.ntb.parameters.out_shape();
         let most = usize::from(found.ntb.parameters.out_datagrams);
         let packer = Packer::new(Shape {
@@ -150,7 +150,12 @@ impl Function for MbimFunction {
         false
     }
 
-    fn look(&mut self, pipe: Pipe, _found: &Found, _speed: Speed) -> Dialogue<Report, ControlError> {
+    fn look(
+        &mut self,
+        pipe: Pipe,
+        _found: &DeviceProperties,
+        _speed: Speed,
+    ) -> Dialogue<Report, ControlError> {
         Box::pin(async move { ask_status(pipe).await.map(|()| Report::Done) })
     }
 
@@ -192,7 +197,7 @@ impl Function for MbimFunction {
         self.changed_link(status)
     }
 
-    fn stop_device(&self, pipe: Pipe, found: &Found) -> Dialogue<(), ControlError> {
+    fn stop_device(&self, pipe: Pipe, found: &DeviceProperties) -> Dialogue<(), ControlError> {
         Box::pin(init::stop_device(pipe, found.function))
     }
 

@@ -11,7 +11,7 @@ use crate::usb::{SMALLEST_MTU, Setup, Speed};
 
 /// Properties of a function that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DeviceProperties {
     pub(super) function: NetworkFunction,
     pub(super) stations: Stations,
     pub(super) mtu: u16,
@@ -31,7 +31,7 @@ pub(super) async fn bring_up(
     identity: (u16, u16),
     wanted: (Settings, Option<u16>, [u8; 6]),
     speed: Speed,
-) -> Result<Found, InitError> {
+) -> Result<DeviceProperties, InitError> {
     let pipe = &pipe;
     let (settings, mtu, mac) = wanted;
     let largest = function.longest;
@@ -52,7 +52,7 @@ pub(super) async fn bring_up(
     // 4. Data is enabled.
     pipe.set_interface(function.data, function.setting).await?;
     let quirks = quirks(identity.0, identity.1);
-    Ok(Found { function, stations: Stations::of(mac), mtu, ntb, quirks })
+    Ok(DeviceProperties { function, stations: Stations::of(mac), mtu, ntb, quirks })
 }
 
 /// Sends a fragment of a control message.

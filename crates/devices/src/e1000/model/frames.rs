@@ -13,7 +13,7 @@ const DESTINATION_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
 /// Protocols of a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct FrameProtocols {
     /// TCP or UDP.
     pub protocol: IpProtocol,
     /// True for IPv6, false for IPv4.
@@ -21,14 +21,14 @@ pub struct Kind {
 }
 
 /// UDP and TCP, each in IPv4 and IPv6.
-pub const KINDS: [Kind; 4] = [
-    Kind { protocol: IpProtocol::UDP, is_ipv6: false },
-    Kind { protocol: IpProtocol::UDP, is_ipv6: true },
-    Kind { protocol: IpProtocol::TCP, is_ipv6: false },
-    Kind { protocol: IpProtocol::TCP, is_ipv6: true },
+pub const KINDS: [FrameProtocols; 4] = [
+    FrameProtocols { protocol: IpProtocol::UDP, is_ipv6: false },
+    FrameProtocols { protocol: IpProtocol::UDP, is_ipv6: true },
+    FrameProtocols { protocol: IpProtocol::TCP, is_ipv6: false },
+    FrameProtocols { protocol: IpProtocol::TCP, is_ipv6: true },
 ];
 
-impl Kind {
+impl FrameProtocols {
     /// Returns the offset of the transport header.
     pub fn transport(self) -> usize {
         ETHERNET + if self.is_ipv6 { Ipv6::HEADER_BYTES } else { Ipv4::HEADER_BYTES }
@@ -66,7 +66,7 @@ pub fn frame(number: u32, length: usize) -> Vec<u8> {
 ///
 /// # Panics
 /// If the packet would be longer than 65 535 bytes.
-pub fn complete(kind: Kind, payload: usize) -> Vec<u8> {
+pub fn complete(kind: FrameProtocols, payload: usize) -> Vec<u8> {
     let transport = kind.transport();
     let mut frame = frame(7, transport + kind.header() + payload);
     let length = frame.len() - transport;
@@ -112,7 +112,7 @@ pub fn complete(kind: Kind, payload: usize) -> Vec<u8> {
 ///
 /// # Panics
 /// If the packet is shorter than its headers.
-pub fn make_partial(packet: &mut Packet, kind: Kind) {
+pub fn make_partial(packet: &mut Packet, kind: FrameProtocols) {
     let start = kind.transport();
     let length = u32::from(word(packet.len() - start));
     let sum = kind.pseudo().sum(kind.protocol, length).partial();
@@ -127,7 +127,7 @@ pub fn make_partial(packet: &mut Packet, kind: Kind) {
 ///
 /// # Panics
 /// As [`make_partial`].
-pub fn make_super(packet: &mut Packet, kind: Kind, size: u16) {
+pub fn make_super(packet: &mut Packet, kind: FrameProtocols, size: u16) {
     make_partial(packet, kind);
     let segmentation = if kind.is_ipv6 { SegmentationKind::Tcp6 } else { SegmentationKind::Tcp4 };
     Measure::describe(packet, Segmentation { size, kind: segmentation, ..Segmentation::default() });

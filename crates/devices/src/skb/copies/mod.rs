@@ -22,7 +22,7 @@ use crate::af_xdp::link::LinkInfo;
 use crate::bpf::flows::processors;
 use crate::bpf::sys::{Map, MapKind, ProgramKind, SharedCounters, Side, link_tcx, load};
 use core::sync::atomic::{AtomicBool, Ordering};
-use polder_datapath::capture::{Program, Where};
+use polder_datapath::capture::{CapturePoints, Program};
 use program::{ASKED, COUNTERS, LOST, RECORD, Shared};
 use ring::Ring;
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ impl Copies {
     /// [`CopyError`]; nothing is attached then.
     pub(super) fn open(
         (link, is_up): (&LinkInfo, Weak<AtomicBool>),
-        (filter, longest, places): (&Program, u32, Where),
+        (filter, longest, places): (&Program, u32, CapturePoints),
         bytes: u32,
     ) -> Result<Self, CopyError> {
         let made = |step| move |errno| CopyError::Step { step, errno };
@@ -209,7 +209,7 @@ mod tests {
             let filter = Program::load(&filter).expect("a filter");
             let link = query(Which::Name("lo")).expect("there is a loopback interface");
             let is_up = Arc::new(AtomicBool::new(true));
-            let places = Where { rx, tx, drops: false };
+            let places = CapturePoints { rx, tx, drops: false };
             match Copies::open((&link, Arc::downgrade(&is_up)), (&filter, longest, places), bytes) {
                 Ok(copies) => Some(Self { copies, is_up, socket, port }),
                 Err(CopyError::Step { errno: Errno::PERM, .. }) => None,

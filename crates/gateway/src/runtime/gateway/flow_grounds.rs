@@ -5,13 +5,13 @@
 //! move does.
 
 use crate::config::model::{Bridge, Configuration, FloodLimit, Member, Metrics, Port, Tunnel};
-use crate::device::Facts;
+use crate::device::PortProperties;
 use polder_buffers::PortId;
 use polder_datapath::wire::MacAddress;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Properties of an open port, and whether its link is up.
-pub(super) type OpenFacts = (Facts, bool);
+pub(super) type OpenFacts = (PortProperties, bool);
 
 /// Inputs of the decisions made by one version of the tables.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::reopen::Reopening;
 use super::share::Spares;
 use crate::config::model::Port;
-use crate::device::{Facts, Handle, InterfaceLock, Link, missing};
+use crate::device::{Handle, InterfaceLock, Link, PortProperties, missing};
 use crate::events::{EventKind, Events, LinkState};
 use crate::show::modem::ModemRow;
 use polder_buffers::PortId;
@@ -31,7 +31,7 @@ pub struct PortState {
     /// True if the port is open.
     pub open: bool,
     /// Properties of the port when it was last opened.
-    pub facts: Option<Facts>,
+    pub facts: Option<PortProperties>,
     /// Reason why the port is closed.
     pub trouble: Option<String>,
     /// True if the port is closed because its device is missing.

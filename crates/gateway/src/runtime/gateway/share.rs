@@ -3,7 +3,7 @@
 use super::Gateway;
 use super::port::QueueState;
 use crate::config::model::Port;
-use crate::device::Facts;
+use crate::device::PortProperties;
 use crate::runtime::wake::Wakeup;
 use crate::runtime::worker::{Command, Mesh, NewQueue, Outlet, SendPath};
 use polder_buffers::{PortId, ring};
@@ -19,7 +19,12 @@ const MESH_RING: usize = 512;
 const LINK_BYTES: u32 = 18;
 
 /// Puts the configured egress queue in front of each sending queue of a port.
-pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known: &mut Vec<QueueState>) {
+pub(super) fn with_queue(
+    shares: &mut [Share],
+    port: &Port,
+    facts: &PortProperties,
+    known: &mut Vec<QueueState>,
+) {
     let Some(options) = queue_options(port, facts) else { return };
     for (worker, (_, path)) in shares.iter_mut().enumerate() {
         *path = match std::mem::replace(path, SendPath::Through(worker)) {
@@ -33,7 +38,7 @@ pub(super) fn with_queue(shares: &mut [Share], port: &Port, facts: &Facts, known
 }
 
 /// Options of the configured egress queue of a port; `None` without one.
-fn queue_options(port: &Port, facts: &Facts) -> Option<QueueOptions> {
+fn queue_options(port: &Port, facts: &PortProperties) -> Option<QueueOptions> {
     Some(port.queue?.options(facts.mtu.saturating_add(LINK_BYTES)))
 }
 

@@ -5,7 +5,7 @@ use super::fast_path::obstacle;
 use crate::config::model::Role;
 use crate::runtime::worker::Command;
 use polder_buffers::PortId;
-use polder_datapath::capture::{Program, Tap, Where};
+use polder_datapath::capture::{CapturePoints, Program, Tap};
 use polder_devices::skb::Copies;
 
 impl Gateway {
@@ -17,7 +17,7 @@ impl Gateway {
         &mut self,
         capture: u64,
         port: PortId,
-        (filter, longest, places): (&Program, u32, Where),
+        (filter, longest, places): (&Program, u32, CapturePoints),
     ) -> Option<Copies> {
         if !places.rx && !places.tx {
             return None;
@@ -32,7 +32,11 @@ impl Gateway {
 
     /// Copies of a port's packets. `None` unless it is a bridge port with a fast path and TCX hooks see all
     /// packets that programs send to it.
-    fn copies(&self, port: PortId, (filter, longest, places): (&Program, u32, Where)) -> Option<Copies> {
+    fn copies(
+        &self,
+        port: PortId,
+        (filter, longest, places): (&Program, u32, CapturePoints),
+    ) -> Option<Copies> {
         let state = self.ports.iter().find(|state| state.configuration.id == port)?;
         let is_bypassed = self.flow_tables().any(|(_, table)| table.is_xdp());
         if state.configuration.role != Role::Bridge || obstacle(self, state).is_some() || is_bypassed {

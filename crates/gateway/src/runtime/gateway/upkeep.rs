@@ -3,7 +3,7 @@
 use super::start::{RETRY_PORT, bind_static, retry_after};
 use super::{Gateway, PortState};
 use crate::config::model::Decide;
-use crate::device::{Facts, GONE, Link, OpenPort, PointToPoint};
+use crate::device::{GONE, Link, OpenPort, PointToPoint, PortProperties};
 use crate::events::EventKind;
 use crate::runtime::announce::announce_port;
 use crate::runtime::connections::{Marks, SharedKnown};
@@ -300,7 +300,7 @@ impl Gateway {
     }
 
     /// Properties of ports; a closed port's are from its last opening.
-    pub(super) fn facts(&self) -> HashMap<PortId, Facts> {
+    pub(super) fn facts(&self) -> HashMap<PortId, PortProperties> {
         let known = |state: &PortState| Some((state.configuration.id, state.facts.clone()?));
         self.ports.iter().filter_map(known).collect()
     }
@@ -429,7 +429,7 @@ impl Gateway {
 }
 
 /// Properties of a port that the tables depend on.
-fn of_link(facts: &Facts) -> (u32, MacAddress, Option<PointToPoint>) {
+fn of_link(facts: &PortProperties) -> (u32, MacAddress, Option<PointToPoint>) {
     (facts.mtu, facts.mac, facts.link_addresses.clone())
 }
 

@@ -4,7 +4,7 @@ use super::settings::Settings;
 use crate::config::filters::Direction;
 use crate::config::model::{Configuration, Decide, Port, Role, Tunnel};
 use crate::config::router::InterfaceAddress;
-use crate::device::Facts;
+use crate::device::PortProperties;
 use crate::kernel::Mirror;
 use crate::kernel::message::Link;
 use crate::runtime::tunnels::stations;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::runtime) struct AttachedPort {
     /// Properties of the port when it was last opened.
-    pub(in crate::runtime) facts: Facts,
+    pub(in crate::runtime) facts: PortProperties,
     /// True if the port is open and its link is up.
     pub(in crate::runtime) up: bool,
     /// True if packets of the port can be punted to the kernel.

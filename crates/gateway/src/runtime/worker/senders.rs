@@ -16,14 +16,14 @@ use polder_datapath::units::Nanos;
 use std::sync::Arc;
 
 /// Ring to another worker, with its wake-up.
-pub(super) type Way = Option<(Producer<Packet>, Arc<Wakeup>)>;
+pub(super) type WorkerRing = Option<(Producer<Packet>, Arc<Wakeup>)>;
 
 /// The sending half, a struct of its own so that it can be borrowed separately.
 pub(super) struct Senders {
     /// Time of the round.
     pub(super) now: Nanos,
     ports: Vec<Option<SendPath>>,
-    outgoing: Vec<Way>,
+    outgoing: Vec<WorkerRing>,
     counters: Arc<WorkerCounters>,
     /// Consumers behind ports, which run on this worker's CPU time.
     consumers: Vec<Consumer>,

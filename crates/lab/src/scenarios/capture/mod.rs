@@ -9,7 +9,7 @@ use super::{Run, Scenario};
 use anyhow::Context as _;
 use polder::runtime::worker::Command;
 use polder_datapath::capture::{
-    CHUNK_BYTES, Instruction, Program, Runner, TapOptions, TapReader, View, Where, tap,
+    CHUNK_BYTES, CapturePoints, Instruction, Program, Runner, TapOptions, TapReader, View, tap,
 };
 use polder_testbed::topology::pin_here;
 use std::convert::Infallible;
@@ -129,7 +129,7 @@ pub(super) fn begin(
     let options = TapOptions {
         capture,
         port: ETHERNET,
-        places: Where { rx: true, tx: true, drops: false },
+        places: CapturePoints { rx: true, tx: true, drops: false },
         program: Arc::new(program),
         longest: 65_535,
         chunks: MEMORY / CHUNK_BYTES,

@@ -14,7 +14,7 @@ mod lies;
 mod message;
 mod options;
 
-pub use options::{Lie, ModemOptions};
+pub use options::{ModemFault, ModemOptions};
 
 use answers::{Answer, Sessions};
 use message::{
@@ -42,7 +42,7 @@ pub struct Modem {
     responses: VecDeque<Vec<u8>>,
     announced: u32,
     sessions: Sessions,
-    lies: Vec<Lie>,
+    lies: Vec<ModemFault>,
     violations: Vec<&'static str>,
     commands: Vec<(u32, bool)>,
     host_errors: u32,
@@ -67,7 +67,7 @@ impl Modem {
     }
 
     /// Sets the active faults.
-    pub fn lie(&mut self, lies: &[Lie]) {
+    pub fn lie(&mut self, lies: &[ModemFault]) {
         self.lies = lies.to_vec();
     }
 
@@ -122,13 +122,13 @@ impl Modem {
     }
 
     /// True if that fault is active.
-    fn lies(&self, lie: Lie) -> bool {
+    fn lies(&self, lie: ModemFault) -> bool {
         self.lies.contains(&lie)
     }
 
     /// Returns the number of answers that were not announced yet.
     pub(crate) fn take_announced(&mut self) -> u32 {
-        if self.lies(Lie::NoNotification) {
+        if self.lies(ModemFault::NoNotification) {
             self.announced = 0;
         }
         core::mem::take(&mut self.announced)
@@ -184,7 +184,7 @@ impl Modem {
                 self.reset();
                 self.push(bytes_of(&[CLOSE + DONE, 16, transaction, 0]));
             }
-            COMMAND if self.is_open && !self.lies(Lie::Forgets) => self.fragment(bytes, transaction),
+            COMMAND if self.is_open && !self.lies(ModemFault::Forgets) => self.fragment(bytes, transaction),
             COMMAND | CLOSE => self.push(bytes_of(&[FUNCTION_ERROR, 16, transaction, NOT_OPENED])),
             _ => self.violations.push("the type of a message"),
         }
@@ -192,7 +192,7 @@ impl Modem {
 
     fn open(&mut self, transaction: u32, limit: u32) {
         self.reset();
-        let fails = self.lies(Lie::OpenFails);
+        let fails = self.lies(ModemFault::OpenFails);
         self.is_open = !fails;
         if limit < 64 {
             self.violations.push("the longest control transfer");

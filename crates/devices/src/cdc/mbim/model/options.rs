@@ -41,7 +41,7 @@ impl Default for ModemOptions {
 
 /// A fault of the modem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum ModemFault {
     /// OPEN fails.
     OpenFails,
     /// Each command is answered as if the function were not open.

@@ -1,6 +1,6 @@
 //! A worker's send paths: attached, given another queue, detached.
 
-use super::{Consumer, SendPath, Senders, Way};
+use super::{Consumer, SendPath, Senders, WorkerRing};
 use crate::runtime::worker::NewQueue;
 use crate::runtime::worker::outlet::Outlet;
 use polder_buffers::{Pool, PortId};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 impl Senders {
     /// Creates a sending half without ports, with the rings to other workers.
-    pub(in crate::runtime::worker) fn new(outgoing: Vec<Way>, counters: Arc<WorkerCounters>) -> Self {
+    pub(in crate::runtime::worker) fn new(outgoing: Vec<WorkerRing>, counters: Arc<WorkerCounters>) -> Self {
         Self {
             now: Nanos::default(),
             ports: Vec::new(),
