@@ -73,7 +73,7 @@ pub fn remedy(program: &str) -> String {
 /// Runs a program to its end and returns its output.
 ///
 /// # Errors
-/// When it cannot be started or fails; the message carries the command and what it said.
+/// When the command cannot be started or fails; the message contains the command and its output.
 pub fn run(command: &mut Command) -> anyhow::Result<String> {
     let typed = line(command);
     let output = match command.stdin(Stdio::null()).output() {
@@ -100,7 +100,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a program; what it prints is kept for error messages.
+    /// Starts a program; its output is kept for error messages.
     ///
     /// # Errors
     /// When it cannot be started.

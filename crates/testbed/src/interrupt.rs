@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 static ASKED: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 
-/// The run was asked to stop; what it made is taken down on the way out.
+/// The run was asked to stop; its objects are removed before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
@@ -53,7 +53,7 @@ pub fn exit_code(name: &str, result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// True if a signal came.
+/// True if a signal has arrived.
 pub fn asked() -> bool {
     // Relaxed: the flag orders nothing.
     ASKED.load(Ordering::Relaxed)
@@ -62,7 +62,7 @@ pub fn asked() -> bool {
 /// Fails after a signal.
 ///
 /// # Errors
-/// [`Interrupted`] when a signal came.
+/// [`Interrupted`] if a signal has arrived.
 pub fn check() -> Result<(), Interrupted> {
     if asked() { Err(Interrupted) } else { Ok(()) }
 }
@@ -70,7 +70,7 @@ pub fn check() -> Result<(), Interrupted> {
 /// Answer of `ask`, which is asked every `pause` until it has one, or until `limit` is over.
 ///
 /// # Errors
-/// The last error of `ask`, and [`Interrupted`] when a signal came.
+/// The last error of `ask`, and [`Interrupted`] if a signal has arrived.
 pub fn retry<T>(
     limit: Duration,
     pause: Duration,
@@ -88,7 +88,7 @@ pub fn retry<T>(
 /// Sleeps for `time`, or until a signal comes.
 ///
 /// # Errors
-/// [`Interrupted`] when a signal came.
+/// [`Interrupted`] if a signal has arrived.
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     let end = clock::now() + time;
     loop {

@@ -282,8 +282,8 @@ impl Site {
         Ok(time)
     }
 
-    /// Sends a stream that the queue of the ports cannot carry. Gives the packets that did not arrive, and those that the
-    /// gateway has counted as dropped.
+    /// Sends a stream that the queue of the ports cannot carry. Returns the numbers of packets that did not arrive,
+    /// and of packets that the gateway has counted as dropped.
     ///
     /// # Errors
     /// When a program fails.

@@ -195,7 +195,7 @@ impl Bench {
         Ok(command.stdin(Stdio::null()).output()?)
     }
 
-    /// Has `cnitool` do it; gives what it printed.
+    /// Runs `cnitool`; returns its output.
     pub(super) fn done(&self, operation: &str, container: &Namespace) -> anyhow::Result<String> {
         let output = self.tool(operation, NETWORK, container)?;
         ensure!(output.status.success(), "{operation}: {}", said(&output));

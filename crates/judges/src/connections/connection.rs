@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// True if the kernel has chosen ports at random: those that errors quote are not mapped to each other.
+    /// True if the kernel has chosen ports at random: ports quoted in ICMP errors are not compared.
     pub(super) fn has_chosen_ports(&self) -> bool {
         self.has_chosen_ports || self.far.is_some_and(|[kernel, polder]| kernel != polder)
     }

@@ -280,7 +280,7 @@ const MANY_OF_CLIENT: Step = chat(Sender::Client, 400);
 const SHORTENS: Step = Step::Odd { of: 0, from: Sender::Server, odd: Odd::Options };
 const LEAP: Step = Step::Leap { of: 0, from: Sender::Server };
 const RESET: Step = Step::Reset { of: 0, from: Sender::Server };
-/// A packet longer than those that the kernel has forwarded.
+/// A packet longer than all packets that the kernel has forwarded.
 const LONG: Step = Step::Data { of: 0, from: Sender::Client, count: 1, bytes: 1400 };
 /// Time after which a late heartbeat is heard.
 const PAUSE: Step = Step::Idle(Duration::from_millis(60));

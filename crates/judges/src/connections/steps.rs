@@ -40,7 +40,7 @@ pub(super) enum Forged {
     Null,
 }
 
-/// Step of a history; connections are meant by their number, modulo that of those that there are.
+/// Step of a history; a connection is named by its number modulo the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Handshake, or a datagram and its answer. `collides` has the source port of the connection before.

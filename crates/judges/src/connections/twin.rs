@@ -160,7 +160,7 @@ impl Twin {
         self.settle(side)
     }
 
-    /// Everything that leaves the router until what came in by that side was dealt with.
+    /// All packets that leave the router until it has processed the packets received on that side.
     pub(super) fn settle(&mut self, side: Side) -> anyhow::Result<Vec<Seen>> {
         self.number = self.number.wrapping_add(1);
         let mark = self.number.to_be_bytes();
@@ -235,7 +235,8 @@ impl Twin {
         Ok(number(of_four).context("no counter")? + number(of_six).unwrap_or_default())
     }
 
-    /// Changes the kernel, and answers what it refuses, as routes by a link that is down.
+    /// Changes the kernel's settings, and returns the changes that it refuses, such as routes through a link that is
+    /// down.
     pub(super) fn tell(&self, lines: &[Tell]) -> Vec<String> {
         let done = |line: &Tell| match line {
             Tell::Nft(text) => {

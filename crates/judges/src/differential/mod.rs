@@ -26,7 +26,7 @@ use watch::Seen;
 /// Times of waiting for late packets: with every case, and after a difference.
 const SHORT: Duration = Duration::from_micros(200);
 const SLOW: Duration = Duration::from_millis(25);
-/// Time for which a kernel says things of its own accord after an interface came up.
+/// Time for which a kernel sends packets of its own after an interface was set up.
 const CALM: Duration = Duration::from_millis(1500);
 
 /// Result of all comparisons.
@@ -40,7 +40,7 @@ pub struct Comparison {
     pub explained: BTreeMap<&'static str, Vec<String>>,
     /// Cases with a difference that nothing explains, and the packets.
     pub unexplained: Vec<String>,
-    /// Broken routers that the comparison has found, with the case, and those that it has missed.
+    /// Broken routers that the comparison has detected, with the case, and broken routers that it has missed.
     pub faults: Verdict,
 }
 
@@ -133,8 +133,8 @@ struct Harness {
 }
 
 impl Harness {
-    /// Sends all cases to both, fast; then those again, slowly, that seem to differ, and those before them: what came late is not
-    /// held against another case.
+    /// Sends all cases to both routers fast, then repeats slowly the cases that seem to differ and the cases before
+    /// them: a late packet is not held against another case.
     fn examine(&mut self, cases: &[Case]) -> anyhow::Result<Vec<compare::Pair>> {
         let mut seen = Vec::with_capacity(cases.len());
         for case in cases {

@@ -1,4 +1,5 @@
-//! Routers with one fault: Polder with another table, or with a wire that spoils what it sends. The comparison has to find each.
+//! Routers with one fault: Polder with a changed table, or with a wire that corrupts the sent frames. The comparison
+//! must detect each.
 
 use super::compare::{Judgement, Pair, judge};
 use super::packet::{LINK, sum};
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Time for which Polder may take to follow a change.
 const FOLLOWS: Duration = Duration::from_secs(5);
 
-/// A fault of the wire: what it does to the frames that have left Polder.
+/// A fault of the wire: the change of frames that Polder has sent.
 pub(super) struct Fault {
     pub(super) name: &'static str,
     spoil: fn(&mut Vec<Seen>),
@@ -53,7 +54,7 @@ pub(super) fn found_by(fault: &Fault, cases: &[Case], pairs: &[Pair]) -> Option<
 /// A fault of the router itself: other facts, or other packets, than the kernel's router has.
 pub(super) struct Defect {
     pub(super) name: &'static str,
-    /// `ip` arguments that begin the fault in Polder's namespace, and those that end it.
+    /// `ip` arguments that start the fault in Polder's namespace, and `ip` arguments that end it.
     begin: &'static str,
     end: &'static str,
     /// True if the wire to Polder hides that a source is a loop.

@@ -108,7 +108,7 @@ impl Bench {
         Ok(self.port()?.queue.rx.arm())
     }
 
-    /// Waits for the event of a queue that was armed; `true` if that came.
+    /// Waits for the event of an armed queue; true if it arrived.
     pub(super) fn sleep(&mut self, limit: Duration) -> anyhow::Result<bool> {
         let event = self.port()?.queue.rx.event().context("a port has an event")?;
         let limit = Timespec::try_from(limit)?;

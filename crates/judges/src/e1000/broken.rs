@@ -1,7 +1,7 @@
 //! Gateways with a fault in the guest, and the check that has to find each.
 //!
 //! In place of `polder` runs [`stand_in`]: the same gateway whose driver has a fault on its way to VFIO's registers,
-//! memory or interrupt, or the honest program with another word in what it says.
+//! memory or interrupt, or the correct program with one changed word in its output.
 
 use super::guest::{ANSWERED, Before, CHECKS, Check, Judge};
 use super::mutants::{Fault, Wrapped};
@@ -36,7 +36,7 @@ const KEPT: &str = "kept";
 enum Deed {
     /// The driver has it.
     Driver(Fault),
-    /// A command of the program fails, and says something else than what it has found.
+    /// A command of the program fails with another message than its finding.
     Says(&'static str, fn(&str) -> String),
     /// A command does nothing, and says this.
     Claims(&'static str, &'static str),

@@ -21,7 +21,8 @@ const TAP: &str = "ours";
 const WAN: &str = "10.88.0.1";
 const LAN: &str = "10.88.0.2";
 const GUEST: &str = "10.88.0.3";
-/// Address of the guest by the kernel's driver: nobody remembers another station for it.
+/// Address of the guest when the kernel's driver is used; a separate address, so that no neighbour cache has a stale
+/// entry.
 const KERNELS: &str = "10.88.0.5";
 /// Networks of the routed part: the gateway's address at the TAP, and the guest's.
 const ROUTER: &str = "10.88.0.4";
@@ -158,7 +159,7 @@ impl Judge {
         }
     }
 
-    /// Output of `polder check`, whatever it finds.
+    /// Output of `polder check`, also after findings.
     fn check(&mut self) -> anyhow::Result<(bool, String)> {
         let request = Request::run(&format!("{} check {FILE}", self.pair.polder));
         let answer = self.pair.guest.try_ask(&request, START)?;

@@ -52,7 +52,7 @@ pub struct Served {
     pub wire: Wire,
     slot: [String; 1],
     driver: Driver,
-    /// The service's process, and what it said when it was ready.
+    /// The service's process, and its message when it was ready.
     process: u32,
     said: String,
 }
@@ -122,7 +122,7 @@ impl Served {
     /// Payload of a request to the service that was started.
     ///
     /// # Errors
-    /// When the service has not said what it serves.
+    /// When the service has not printed its address.
     pub fn request(&self, asks: Asks) -> anyhow::Result<Option<Vec<u8>>> {
         asks.request(&self.said)
     }

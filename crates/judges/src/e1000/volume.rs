@@ -85,7 +85,7 @@ fn chunks(count: u32) -> impl Iterator<Item = Vec<Vec<u8>>> {
     })
 }
 
-/// Sends frames, so many a tail write; gives those that left.
+/// Sends frames, a given number per write of the tail register; returns the transmitted frames.
 fn send(bench: &mut Bench, frames: &[Vec<u8>], batch: usize) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut sent = Vec::with_capacity(frames.len());
     for frames in frames.chunks(batch) {
@@ -95,7 +95,7 @@ fn send(bench: &mut Bench, frames: &[Vec<u8>], batch: usize) -> anyhow::Result<V
     Ok(sent)
 }
 
-/// Number of frames that arrived, each as it was; those that are missing are at the end.
+/// Number of frames that arrived unchanged; missing frames are at the end.
 fn verify(found: &[Vec<u8>], wanted: &[Vec<u8>]) -> anyhow::Result<u32> {
     equal(found, wanted.get(..found.len()).unwrap_or(wanted))?;
     Ok(u32::try_from(found.len())?)

@@ -61,7 +61,7 @@ impl Wire {
         Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new() }
     }
 
-    /// Adds a frame to those that are to be sent.
+    /// Appends a frame to the frames to send.
     ///
     /// # Panics
     /// When the frame is longer than any can be.

@@ -188,7 +188,7 @@ fn round(alone: &mut Way, ways: &mut [(Way, Cost)], time: Duration, is_reversed:
     Ok(())
 }
 
-/// Packets that passed a rule which drops them, and those that passed where the rule is about others.
+/// Packets that passed a rule that drops them, and packets that passed a rule about other packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Packets that the rule is about.

@@ -30,7 +30,7 @@ use std::sync::PoisonError;
 
 /// Programs of every recipe.
 const PROGRAMS: [&str; 4] = ["ip", "ping", "ethtool", "sh"];
-/// Folders of programs that are on nobody's search path.
+/// Folders of programs that are not in PATH.
 const FOLDERS: [&str; 3] = ["/usr/lib/frr", "/usr/sbin", "/lib/systemd"];
 
 /// Parts of a run.

@@ -74,7 +74,7 @@ pub(super) struct Service {
 pub(super) enum Kind {
     /// Commands of a shell, the last of which is `exec` with a program that runs until it is ended.
     Program(&'static str),
-    /// Commands that put state into the kernel, and those that remove it.
+    /// Commands that put state into the kernel, and commands that remove it.
     State { start: &'static str, stop: &'static str },
 }
 

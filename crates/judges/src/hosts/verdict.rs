@@ -1,4 +1,4 @@
-//! Verdicts: what a probe says with Polder, beside what it says with the kernel alone.
+//! Verdicts: result of a probe with Polder, compared with its result with the kernel alone.
 
 use super::bed::Mode;
 use super::judge::Phase;

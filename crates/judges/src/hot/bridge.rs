@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(2);
 const HOT: Duration = Duration::from_secs(40);
 /// Time for a packet to pass through user space.
 const SETTLED: Duration = Duration::from_millis(5);
-/// Types of frames: ordinary ones, and those that end a case.
+/// Types of frames: ordinary frames, and frames that end a case.
 const PLAIN: u16 = 0x88b5;
 const MARKER: u16 = 0x88b6;
 /// The gateway's links carry 1500 bytes where frames come from, and 1400 where they go to.
@@ -67,7 +67,7 @@ impl Flow {
         if self.from == 2 { 7 } else { self.tag.unwrap_or(9) }
     }
 
-    /// Frames by name: ordinary ones, and those that a program must not treat as ordinary.
+    /// Frames by name: ordinary frames, and frames that a program must not treat as ordinary.
     fn odd_frames(self) -> Vec<(String, Vec<u8>)> {
         let [to, from] = self.stations();
         let own = self.tags();

@@ -114,7 +114,7 @@ pub struct Reference {
 pub struct Findings {
     /// Packets that were looked at.
     pub packets: usize,
-    /// Packets of which something else came than of the reference.
+    /// Number of packets whose result differs from the reference.
     pub different: Vec<String>,
 }
 

@@ -59,7 +59,7 @@ pub fn frame((tag, source, _): Flow, packet: &[u8]) -> Vec<u8> {
     [ethernet(LAN, tag, kind), packet.to_vec()].concat()
 }
 
-/// Frames by name: ordinary ones of a flow, and those that a program must not treat as ordinary.
+/// Frames by name: ordinary frames of a flow, and frames that a program must not treat as ordinary.
 pub(super) fn odd_frames(flow: Flow) -> Vec<(String, Vec<u8>)> {
     let (tag, source, destination) = flow;
     let ends = [source, destination];

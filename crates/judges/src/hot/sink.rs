@@ -1,7 +1,7 @@
-//! A receiver that sees the frames of an interface in the order in which they came.
+//! A receiver that sees the frames of an interface in order of arrival.
 //!
-//! A veth hands on frames that programs have sent in batches, behind packets of sockets that came after them. Its XDP
-//! program sees all of them one by one.
+//! A veth delivers frames that programs sent in batches, after packets that sockets sent later. Its XDP program sees
+//! all of them one by one.
 
 use anyhow::Context as _;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Packets inside a tunnel: ordinary ones, and those that a program must not treat as ordinary.
+//! Inner packets of a tunnel: ordinary packets, and packets that a program must not treat as ordinary.
 
 use super::packets::{length, mend, udp, v4};
 use super::tunnels::{FAR, INSIDE, NEAR};

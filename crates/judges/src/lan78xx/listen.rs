@@ -46,7 +46,7 @@ impl Listen {
     /// Listens there. A socket that a dead process has left is made anew.
     ///
     /// # Errors
-    /// When somebody else listens there, or there is no right to.
+    /// When the port is in use, or permission is missing.
     pub fn open(&self) -> anyhow::Result<(Door, Option<SocketFile>)> {
         let told = || format!("cannot listen on {self}");
         match self {

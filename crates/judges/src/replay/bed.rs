@@ -262,7 +262,7 @@ fn mark(from: Side, number: u32) -> Vec<u8> {
     frame
 }
 
-/// The number of a mark, with whatever tags.
+/// The number of a mark, with any tags.
 fn marked_with(frame: &[u8]) -> Option<u32> {
     let (rest, number) = frame.split_last_chunk::<4>()?;
     rest.ends_with(MAGIC).then(|| u32::from_be_bytes(*number))

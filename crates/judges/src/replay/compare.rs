@@ -1,8 +1,8 @@
-//! Compares the frames that left a bridge with those that were sent to it.
+//! Compares the frames that left a bridge with the frames sent to it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// The frames of one burst that left a bridge, beside those that were sent.
+/// The frames of one burst that left a bridge, beside the sent frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// By sent frame: true if it left the bridge byte for byte.
@@ -16,7 +16,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Of the frames `sent` and those that `left`. Equal frames are told apart by their order alone.
+    /// Compares the `sent` frames with the frames that `left`. Equal frames are distinguished only by their order.
     pub(super) fn of(sent: &[Vec<u8>], left: &[Vec<u8>]) -> Self {
         let mut known: BTreeMap<&[u8], VecDeque<usize>> = BTreeMap::new();
         for (index, frame) in sent.iter().enumerate() {
@@ -75,7 +75,7 @@ fn misplaced(order: &[usize]) -> Vec<usize> {
     order.iter().zip(kept).filter(|(_, kept)| !kept).map(|(&number, _)| number).collect()
 }
 
-/// Differences between the frames that left Polder's bridge and those that left the kernel's.
+/// Differences between the frames that left Polder's bridge and the frames that left the kernel's bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     /// Sent frames that the kernel's bridge carried and Polder's did not, in no form.

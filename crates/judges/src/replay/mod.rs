@@ -52,7 +52,7 @@ pub struct Comparison {
     pub kernel_reordered: usize,
     /// Packets into which Polder has merged others.
     pub merged: u64,
-    /// Broken bridges that a check has found, with the capture, and those that passed for honest ones.
+    /// Broken bridges that a check has detected, with the capture, and broken bridges that passed all checks.
     pub faults: Verdict,
 }
 
@@ -171,7 +171,7 @@ impl Replay {
     }
 }
 
-/// The side of a frame's sender: the one by which it came before, or else the other one than its receiver's.
+/// The side of a frame's sender: the side of its earlier frames, or else the side opposite to the receiver.
 fn side_of(sides: &mut BTreeMap<[u8; 6], Side>, frame: &[u8]) -> Side {
     let station = |at: usize| frame.get(at..).and_then(<[u8]>::first_chunk::<6>).copied();
     let (Some(receiver), Some(sender)) = (station(0), station(6)) else { return Side::West };

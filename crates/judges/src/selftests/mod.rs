@@ -99,7 +99,7 @@ pub fn needs_guest(name: &str) -> bool {
     Part::named(name).is_some_and(|part| !part.modules.is_empty())
 }
 
-/// Runs all selftests, or those that `wanted` chooses by name. `program` is `polder-lab`.
+/// Runs all selftests, or the selftests named in `wanted`. `program` is `polder-lab`.
 ///
 /// # Errors
 /// When a network cannot be laid; failed checks are in the verdicts.

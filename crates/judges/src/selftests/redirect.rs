@@ -125,7 +125,7 @@ fn redirected(net: &Net, to: &str, by: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The second router's error reaches the sender, by whatever way.
+/// The second router's ICMP error reaches the sender by any path.
 fn exception(net: &Net, to: &str) -> anyhow::Result<()> {
     forget(net)?;
     for (host, interface) in [("r2", "eth1"), ("h2", "eth0")] {

@@ -1,4 +1,4 @@
-//! Packets that Polder has to drop or to leave to the kernel, whatever their encapsulation.
+//! Packets that Polder must drop or leave to the kernel, for every encapsulation.
 
 use super::{Encapsulation, Judge};
 use anyhow::ensure;

@@ -62,7 +62,7 @@ pub(super) trait Subject: Sized + 'static {
     /// Brings the subject into the state in which most checks find it, unless it is.
     fn ready(bed: &mut Testbed<Self>) -> anyhow::Result<()>;
 
-    /// Sends frames; those that found no room are an error.
+    /// Sends frames; fails if a frame does not fit into the queue.
     fn send(bed: &mut Testbed<Self>, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         let port = bed.port.as_mut().context("no port is open")?;
         bed.turns.send(port.queue(), frames)
@@ -88,7 +88,7 @@ pub(super) struct Plugged<M> {
     pub(super) interface: String,
 }
 
-/// Guest, and what it is examined with.
+/// Guest with the tools of its examination.
 pub(super) struct Testbed<S: Subject> {
     /// First, so that the device is put to rest while it is there.
     pub(super) port: Option<S::Port>,
@@ -183,7 +183,7 @@ impl<S: Subject> Testbed<S> {
         self.number
     }
 
-    /// Sends frames; those that found no room are an error.
+    /// Sends frames; fails if a frame does not fit into the queue.
     pub(super) fn send(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         S::send(self, frames)
     }

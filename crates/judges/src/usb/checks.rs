@@ -15,7 +15,7 @@ use polder_devices::usb::ControlError;
 /// A check of the gadgets.
 pub(super) type Check = examination::Check<Testbed>;
 
-/// Checks of both subclasses, in an order in which each finds what it needs.
+/// Checks of both subclasses, ordered so that each finds the state that it needs.
 pub(super) const COMMON: &[Check] = &[
     ("descriptors", descriptors),
     ("opens", opens),

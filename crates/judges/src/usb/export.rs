@@ -1,4 +1,4 @@
-//! The guest's side of Linux's `usbip-host`: a USB device of the guest, given to whoever connects.
+//! The guest's side of Linux's `usbip-host`: it exports a USB device of the guest to any client.
 //!
 //! Source: Linux, Documentation/usb/usbip_protocol.rst.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Port of USB/IP in the guest.
 pub const PORT: u16 = 3240;
 const DRIVERS: &str = "/sys/bus/usb/drivers";
-/// A device of `usbip-host` that nobody has.
+/// A device of `usbip-host` that no client has attached.
 const AVAILABLE: &str = "1";
 /// Pause between two looks, and how many there are.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use polder_testbed::guest::{Guest, Kernel, Options};
 use std::path::Path;
 use std::time::Duration;
 
-/// File that keeps new interfaces of the guest from sending frames that nobody asked for.
+/// Setting that keeps new interfaces of the guest from sending unsolicited frames.
 const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 /// Time in which the guest's server exports a device. A guest without the processor's help is slow beside other work.
 const IMPORT: Duration = Duration::from_secs(60);

@@ -69,7 +69,7 @@ pub(super) fn boot(kernel: &Kernel, program: &Path, subclass: Subclass) -> anyho
 }
 
 impl Testbed {
-    /// Imports the device, and reads what it is.
+    /// Imports the device, and reads its descriptors.
     fn import(&self) -> anyhow::Result<Attached> {
         let mut transport = self.import_named(BUSID)?;
         let identified = identify(&mut *transport, &AtomicBool::new(false))?;

@@ -41,7 +41,7 @@ impl Turns {
         frames
     }
 
-    /// Sends frames; those that found no room are an error.
+    /// Sends frames; fails if a frame does not fit into the queue.
     pub(super) fn send(&mut self, queue: &mut AnyQueue, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         for frames in frames.chunks(64) {
             let mut batch = Batch::new();

@@ -34,7 +34,7 @@ pub struct Machine {
     pub round_trip: Option<f64>,
     /// Speed of the first core while the last computes, too, as a part of its speed alone; `None` with one core.
     ///
-    /// Below 1 the cores are threads of one, or share power: whatever loads one slows what is measured on the other.
+    /// Below 1 the cores are threads of one, or share power: load on one slows the measurement on the other.
     #[serde(default)]
     pub speed_together: Option<f64>,
     /// Percent of each core that was idle before the run.

@@ -1,8 +1,8 @@
 //! Reorder density (RFC 5236, section 4): how far packets are from where they ought to be.
 //!
-//! Each arrival has a place; so has each packet, among those that arrived at all: what is lost leaves
-//! no gap (4.2.1). The density is the share of packets for each displacement, late ones positive. With
-//! all arrivals at hand nothing is guessed, so the RFC's threshold for losses is not needed.
+//! Each arrival has a place; so has each packet among the packets that arrived: a lost packet leaves no gap (4.2.1).
+//! The density is the share of packets for each displacement, late ones positive. With all arrivals at hand nothing
+//! is guessed, so the RFC's threshold for losses is not needed.
 
 use std::collections::BTreeMap;
 

@@ -158,7 +158,7 @@ impl Arrivals {
         ratio(self.lost, self.sent)
     }
 
-    /// Reordered packets as a part of those that arrived (RFC 4737, 4.1).
+    /// Share of reordered packets among arrived packets (RFC 4737, 4.1).
     pub fn reordered_ratio(&self) -> f64 {
         ratio(self.reordered, self.received)
     }

@@ -1,4 +1,4 @@
-//! A stream at its end: what came, in which order, how late.
+//! Receiver of a stream: arrivals, their order and delay.
 
 use super::sequence::{Arrivals, SequenceMeter};
 use hdrhistogram::Histogram;
@@ -15,7 +15,7 @@ pub struct StreamMeter {
 pub struct Outcome {
     /// Loss, duplication, reordering.
     pub arrivals: Arrivals,
-    /// Time from when a packet was due to be sent until it came, in nanoseconds.
+    /// Time from the scheduled sending of a packet to its arrival, in nanoseconds.
     pub latency: Histogram<u64>,
 }
 

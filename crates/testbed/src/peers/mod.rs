@@ -161,7 +161,7 @@ pub trait Device: Send {
     /// The payload of requests to it, where it answers nothing else.
     ///
     /// # Errors
-    /// When it has not said what it can be asked for.
+    /// When it has not printed its control address.
     fn request(&self) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(None)
     }

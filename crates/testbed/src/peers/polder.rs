@@ -179,7 +179,7 @@ impl Polder {
     /// Changes the configuration, and has it read again.
     ///
     /// # Errors
-    /// When the configuration does not say `before`, or the gateway refuses what it says then.
+    /// When the configuration does not contain `before`, or the gateway refuses the changed configuration.
     pub fn reload_with(&self, before: &str, after: &str) -> anyhow::Result<()> {
         let file = self.socket.with_extension("toml");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;

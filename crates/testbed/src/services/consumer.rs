@@ -1,11 +1,11 @@
 //! A service in the gateway's process, as the consumer behind a port: it is claimed by an address and a UDP port, and
 //! works on the time of the worker that has the port's queue.
 //!
-//! Packets that a bridge sends to this port are requests, and packets that it receives from it are answers;
-//! the port answers ARP for its address, too. Requests wait for the service's turn. The worker measures the
-//! cost of turns and bounds the [`Backlog`] to the requests that are answered in a given time, so that the delay
-//! is the same whatever a request costs. As many again and some batches are taken beyond the limit, so that a queue
-//! with few packets loses none to one with many.
+//! Packets that a bridge sends to this port are requests, and packets that it receives from it are answers; the port
+//! answers ARP for its address, too. Requests wait for the service's turn. The worker measures the cost of turns and
+//! bounds the [`Backlog`] to the requests that are answered in a given time, so that the delay is independent of the
+//! cost of a request. As many again and some batches are taken beyond the limit, so that a queue with few packets
+//! loses none to one with many.
 //!
 //! An answer that is longer than the network takes leaves in IPv4 fragments, one behind the other. A service
 //! that panics is thrown away and made anew; the request that it panicked at has no answer.

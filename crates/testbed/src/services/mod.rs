@@ -1,7 +1,6 @@
 //! Services to measure with: the same code behind Polder's ports and behind the kernel's sockets.
 //!
-//! Each runs in a process of its own, on one core; what it has done is asked for by a line on its standard
-//! input.
+//! Each runs in a process of its own, on one core; its counters are requested by a line on its standard input.
 
 pub mod consumer;
 mod echo;

@@ -160,7 +160,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Waits until packets get through: what is sent before is lost, and nobody counts it.
+    /// Waits until packets get through: earlier packets are lost and not counted.
     fn wait_for_carrier(self) -> anyhow::Result<()> {
         interrupt::retry(CARRIES_WITHIN, Duration::from_millis(5), || {
             let link = self.namespace.ip(&["-o", "link", "show", "dev", self.interface])?;

@@ -82,8 +82,8 @@ pub fn put_first(thread: i32) -> anyhow::Result<()> {
     put_before(thread, 1)
 }
 
-/// Lets a thread run before all ordinary ones of its core, and before those that were put first with
-/// a smaller number (`SCHED_FIFO`).
+/// Gives a thread priority over all ordinary threads of its core, and over threads that got priority by a smaller
+/// number (`SCHED_FIFO`).
 ///
 /// # Errors
 /// When there is no right to do it.

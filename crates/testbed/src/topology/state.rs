@@ -1,9 +1,9 @@
 //! Record on disk of the objects that a run makes, written before they are made: a later run can
 //! remove them.
 //!
-//! Each run has one file that it keeps locked. The lock goes with the process, however it ends; a
-//! file that can be locked belongs to a run that is over, and what it names is removed. Lines are
-//! `namespace NAME`, `path NAME`.
+//! Each run has one file that it keeps locked. The lock goes with the process, however it ends; a file that can be
+//! locked belongs to a run that is over, and the objects that it names are removed. Lines are `namespace NAME`, `path
+//! NAME`.
 
 use super::remove_namespace;
 use anyhow::Context as _;
@@ -90,7 +90,7 @@ fn claim_leftover(path: &Path) -> anyhow::Result<Option<File>> {
     Ok(is_left.then_some(file))
 }
 
-/// Locks a file; whether nobody else has.
+/// Locks a file; false if another process holds the lock.
 fn lock(file: &File) -> std::io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

@@ -242,7 +242,7 @@ fn crosses(packet: &Packet) -> bool {
     first / 4096 != (first + packet.bytes().len().max(1) as u64 - 1) / 4096
 }
 
-/// Gives packets to a device that reads them by itself; those that it was given long ago it has sent.
+/// Gives packets to a device that reads them by itself; earlier packets have been sent.
 fn send_direct(
     batch: &mut Batch,
     pool: &mut Pool,

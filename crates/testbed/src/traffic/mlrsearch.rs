@@ -196,7 +196,7 @@ impl Search {
         }
     }
 
-    /// A load below an upper bound: what came through there, or half of it.
+    /// A load below an upper bound: the forwarded load at that bound, or half of the bound.
     fn below(&self, upper: f64, goal: &Goal) -> f64 {
         let lost = self
             .trials

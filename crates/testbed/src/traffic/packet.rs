@@ -1,9 +1,9 @@
 //! Frames made to be measured: UDP over IPv4 with a probe, bare or inside a tunnel.
 //!
-//! A [`Template`] holds a frame of one length; a packet is its head with the flow's addresses and the
-//! probe written in. What is behind the probe never changes, so that a long packet costs the
-//! generator no more than a short one. Headers are written here and not by the datapath: a meter that
-//! shares code with what it measures shares its mistakes.
+//! A [`Template`] holds a frame of one length; a packet is its head with the flow's addresses and the probe written
+//! in. What is behind the probe never changes, so that a long packet costs the generator no more than a short one.
+//! Headers are written here and not by the datapath: a meter that shares code with the measured program shares its
+//! mistakes.
 //!
 //! A template of requests has a payload of its own, whose first word tells one request from another:
 //! where a remote procedure call has its XID.

@@ -247,7 +247,7 @@ fn icmp_socket() -> anyhow::Result<rustix::fd::OwnedFd> {
     Ok(socket)
 }
 
-/// One echo request; `None` when nothing came back within `limit`.
+/// Sends one echo request; `None` if no reply arrived within `limit`.
 ///
 /// # Errors
 /// When the socket fails, or when interrupted.

@@ -1,4 +1,4 @@
-//! Odd packets, each with a name: tables of what is odd, times what it is done to.
+//! Unusual packets, each with a name: every unusual property combined with every kind of packet.
 
 mod addresses;
 mod addresses_v6;

@@ -89,7 +89,7 @@ fn troubles_v6(destination: [u8; 16]) -> Vec<(String, V6)> {
     list
 }
 
-/// Frames to a group or to all, with trouble inside: nobody is told of that.
+/// Multicast and broadcast frames with invalid contents; no ICMP error is sent for them.
 fn by_groups(cases: &mut Cases) {
     let groups = [
         ("broadcast", [0xff; 6]),

@@ -10,7 +10,7 @@ use polder_testbed::{clock, interrupt};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Name of a check, and what it does.
+/// Name and function of a check.
 pub(super) type Check = crate::examination::Check<Testbed>;
 
 pub(super) const LINK: &str = "link changes";

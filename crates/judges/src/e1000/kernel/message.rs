@@ -55,7 +55,7 @@ pub(super) struct BarAccess {
 /// Request of the emulator.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// The machine's memory, in place of what it was. Not answered.
+    /// New contents of the machine's memory. Has no answer.
     Memory(Vec<Piece>),
     /// The interrupt's events, of which only KVM makes use. Not answered.
     Interrupt,

@@ -14,7 +14,7 @@ const REQUEST: u8 = 8;
 const REPLY: u8 = 0;
 /// Identifier of our requests.
 const IDENTIFIER: [u8; 2] = *b"PD";
-/// UDP port that nobody listens on: discard.
+/// UDP port without a listener: discard.
 const DISCARD: u16 = 9;
 
 /// A station's view of another one.
@@ -57,7 +57,7 @@ impl Peer {
             && Checksum::of(&frame[head + ICMP..]) == 0
     }
 
-    /// A UDP packet to a port that nobody has, whose checksum is right or not.
+    /// A UDP packet to a port without a listener, with a right or a wrong checksum.
     pub(super) fn datagram(self, length: usize, is_right: bool) -> Vec<u8> {
         let mut frame = self.packet(IpProtocol::UDP, length);
         let message = &mut frame[ICMP..];

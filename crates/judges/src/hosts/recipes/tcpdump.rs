@@ -1,4 +1,4 @@
-//! tcpdump on a router's port: packets of the gateway itself, and those that are forwarded.
+//! tcpdump on a router's port: packets of the gateway itself, and forwarded packets.
 
 use super::super::recipe::{Mutant, Probe, Recipe, Script, Service};
 use super::NONE;

@@ -9,8 +9,8 @@ use crate::tunnels::outer::{Outer, ecn, is_cut, is_echo, ttl_inside};
 use crate::tunnels::wire::From;
 use anyhow::{Context as _, ensure};
 
-/// Payloads of pings: the shortest, odd ones, the longest that fit whole, and those that have to be cut
-/// inside or outside.
+/// Payload lengths of pings: the shortest, odd lengths, the longest without fragmentation, and lengths that need
+/// fragmentation inside or outside.
 const PING_SIZES: [u32; 13] = [0, 1, 17, 18, 64, 333, 501, 1001, 1400, 1406, 1434, 1472, 4001];
 /// Every check, in the order in which they are made.
 pub(super) const ALL: [Check; 9] = [

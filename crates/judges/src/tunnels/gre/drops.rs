@@ -149,7 +149,7 @@ impl Judge {
         change(&template, &outer).context("cannot be made of the guest's packet")
     }
 
-    /// A packet of the guest's that came through the tunnel.
+    /// A packet from the guest that was received through the tunnel.
     fn packet_of(&mut self, tunnel: &Tunnel) -> anyhow::Result<(Vec<u8>, Outer)> {
         reaches(self, tunnel)?;
         self.far(&format!("ping -q -c 1 -W 2 -s 200 {}", tunnel.near()))?;

@@ -14,7 +14,8 @@ use polder_testbed::interrupt;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Payloads of pings: the shortest, odd ones, those around what fits whole, and those that have to be cut.
+/// Payload lengths of pings: the shortest, odd lengths, lengths around the limit without fragmentation, and longer
+/// ones.
 const PING_SIZES: [u16; 12] = [0, 1, 17, 64, 333, 1001, 1400, 1432, 1433, 1452, 1453, 4001];
 /// Last octet of the address of a router on the way.
 const ROUTER: u8 = 99;
@@ -126,7 +127,7 @@ fn too_big<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow::Re
     flush(judge)
 }
 
-/// Lets the host forget what it has heard of paths, those of tunnels included.
+/// Flushes the host's cache of path MTUs, including the tunnels' paths.
 fn flush<const V6: bool>(judge: &Judge<V6>) -> anyhow::Result<()> {
     ["-4", "-6"].iter().try_for_each(|family| judge.near(&format!("ip {family} route flush cache")).map(drop))
 }

@@ -1,4 +1,4 @@
-//! Encapsulators with one fault: what the wire does to packets of an honest one, and to those that it should hear.
+//! Encapsulators with one fault: the wire changes packets that a correct encapsulator sends or receives.
 
 use super::drops::{INSIDE, STRANGER};
 use super::header::{PROTOCOLS, inner, read};

@@ -220,7 +220,7 @@ impl Judge {
     }
 }
 
-/// Number of copies of a frame among those that wait at a socket.
+/// Number of copies of a frame among the packets that wait in a socket's receive queue.
 fn times_heard(socket: &PacketSocket, frame: &[u8], room: &mut [u8]) -> usize {
     let mut heard = 0;
     while let Ok(length) = socket.receive(room) {

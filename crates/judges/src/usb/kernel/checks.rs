@@ -18,7 +18,7 @@ use std::time::Duration;
 /// A check of the model.
 pub(super) type Check = examination::Check<Testbed>;
 
-/// Checks of both subclasses, in an order in which each finds what it needs.
+/// Checks of both subclasses, ordered so that each finds the state that it needs.
 const COMMON: &[Check] = &[
     ("driver", has_driver),
     ("address", address),

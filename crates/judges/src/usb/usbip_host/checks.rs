@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A check of the driver.
 pub(super) type Check = examination::Check<Testbed>;
 
-/// All of them, in an order in which each finds what it needs.
+/// All checks, ordered so that each finds the state that it needs.
 pub(super) const CHECKS: &[Check] = &[
     ("import", import),
     ("list", listed),
@@ -328,7 +328,7 @@ fn link_changes(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.both_ways(&[56; 10])
 }
 
-/// The link is looked at now and then, whatever interrupts say.
+/// The driver polls the link state regularly, independently of interrupts.
 fn lost_interrupt(bed: &mut Testbed) -> anyhow::Result<()> {
     Driver::ready(bed)?;
     for up in [false, true] {

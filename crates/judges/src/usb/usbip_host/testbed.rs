@@ -154,7 +154,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Puts frames on the wire, and compares those that are received.
+    /// Puts frames on the wire, and compares the received frames with them.
     pub(super) fn inwards(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         let mut rest = frames;
         while !rest.is_empty() {

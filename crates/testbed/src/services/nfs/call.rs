@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use nfs3_types::rpc::auth_stat;
 use nfs3_types::{mount, nfs3, rpc};
 
-/// Flavors of credentials that are taken; nobody's identity gives more than everybody may read.
+/// Accepted flavors of credentials; no identity grants more than read access for everybody.
 pub(super) const AUTH_NONE: u32 = 0;
 pub(super) const AUTH_SYS: u32 = 1;
 /// Bytes of a credential or a verifier (RFC 5531, 8.2).

@@ -1,12 +1,12 @@
 //! Directory of this machine, readable by every client of the service.
 //!
-//! A handle names a place in a table of files that were looked up before, and holds a keyed hash of that
-//! place, so that nobody gets a file by guessing. Files come into the table by LOOKUP alone: a single name,
-//! opened below a directory of the table with `openat2`, which follows no link and leaves neither the
-//! directory nor its file system. So what is outside cannot be named. The table holds files open: a handle
-//! means the same file for as long as the process lives, and goes on meaning it when it is renamed.
+//! A handle names a place in a table of files that were looked up before, and holds a keyed hash of that place, so
+//! that no client gets a file by guessing. Files come into the table by LOOKUP alone: a single name, opened below a
+//! directory of the table with `openat2`, which follows no link and leaves neither the directory nor its file system.
+//! So what is outside cannot be named. The table holds files open: a handle means the same file for as long as the
+//! process lives, and goes on meaning it when it is renamed.
 //!
-//! Clients are nobody in particular: they get what the mode grants to others.
+//! Clients have no identity: they get the rights that the mode grants to others.
 
 use super::store::{Found, HANDLE_BYTES, Handle, Read, Store};
 use nfs3_types::nfs3::{fattr3, ftype3, nfsstat3, nfstime3, specdata3};

@@ -30,8 +30,8 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::time::Duration;
 
-/// Time since the packet that `socket` has given last came to the machine. That of the first one is zero: the kernel is asked
-/// to note the time of those that follow.
+/// Time since the host received the packet that was last read from `socket`. That of the first one is zero: the
+/// kernel is asked to record the time of later packets.
 ///
 /// # Errors
 /// When the socket has no such time.

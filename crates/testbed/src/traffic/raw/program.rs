@@ -60,8 +60,8 @@ pub(super) fn recording(value: BorrowedFd<'_>, probe_at: i16) -> Vec<u64> {
     code
 }
 
-/// A program that looks for replies of remote procedure calls (RFC 5531) in UDP over IPv4, and writes down
-/// their numbers and when they came. Of one in fragments the first is the reply; the others are strangers.
+/// A program that looks for replies of remote procedure calls (RFC 5531) in UDP over IPv4, and writes down their
+/// numbers and arrival times. Of one in fragments the first is the reply; the others are strangers.
 pub(super) fn replies(value: BorrowedFd<'_>) -> Vec<u64> {
     let record = record_reply();
     let mut code = count(value);
@@ -132,7 +132,7 @@ fn record(probe_at: i16) -> Vec<u64> {
     code
 }
 
-/// Writes down a reply: its number, and when it came.
+/// Records the number and arrival time of a reply.
 fn record_reply() -> Vec<u64> {
     let mut code = vec![load(WORD, NUMBER, R2, XID), network_order(NUMBER, 32), call(KTIME_GET_NS)];
     code.extend(write_down());

@@ -82,12 +82,12 @@ impl Sink {
         self.counter(BYTES)
     }
 
-    /// Packets without a probe, of those that were looked at.
+    /// Number of examined packets without a probe.
     pub fn strangers(&self) -> u64 {
         self.counter(STRANGERS)
     }
 
-    /// Probes that came while the ring was full of unread ones: the measurement is void.
+    /// Number of probes that arrived while the ring was full: the measurement is void.
     pub fn missed(&self) -> u64 {
         self.missed
     }

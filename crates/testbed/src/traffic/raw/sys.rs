@@ -138,8 +138,8 @@ pub(super) fn bind_to_interface(socket: BorrowedFd<'_>, interface: u32, kind: u1
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Time since 1970 at which the packet that the socket has given last came to the machine (`SIOCGSTAMPNS`, socket(7)). From
-/// the first call on the kernel notes that for each packet.
+/// Time since 1970 at which the host received the packet that was last read from the socket (`SIOCGSTAMPNS`,
+/// socket(7)). From the first call on the kernel notes that for each packet.
 pub(super) fn arrival(socket: BorrowedFd<'_>) -> Result<Duration, Errno> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: (1) the kernel writes a whole `timespec`, which is borrowed mutably and lives across the call.
