@@ -198,7 +198,7 @@ enum Command {
 /// Tools of the scenario about network drivers.
 #[derive(Debug, Subcommand)]
 enum NicsTool {
-    /// Forwards between two interfaces in zero copy, and believes whatever their drivers say.
+    /// Forwards between two interfaces in zero copy, and trusts their drivers.
     Forward {
         /// The one.
         left: String,
@@ -248,7 +248,7 @@ enum Served {
 struct RunArguments {
     /// Its name, or `all`; see `polder-lab list`.
     scenario: String,
-    /// At most 45 seconds a scenario; says what it leaves out.
+    /// Take at most 45 seconds per scenario; print the omitted parts.
     #[arg(long)]
     quick: bool,
     /// Only what rows with this in their names need; may be given several times.

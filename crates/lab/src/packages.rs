@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// Links to files in the pages below a folder: those that lead nowhere, and all.
+/// Links to files in the pages below a folder: broken links, and all links.
 fn links_below(folder: &Path) -> anyhow::Result<[u64; 2]> {
     let [mut dead, mut all] = [0, 0];
     for entry in fs::read_dir(folder)? {

@@ -122,7 +122,7 @@ impl Served {
     /// Payload of a request to the service that was started.
     ///
     /// # Errors
-    /// When the service has not printed its address.
+    /// When the service's start message lacks the data of a request.
     pub fn request(&self, asks: Asks) -> anyhow::Result<Option<Vec<u8>>> {
         asks.request(&self.said)
     }

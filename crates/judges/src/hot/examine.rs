@@ -72,7 +72,7 @@ pub struct Examination {
     lacking: &'static [&'static str],
     /// Packets that were compared, of gateways with all checks.
     pub packets: usize,
-    /// Number of these packets with another result.
+    /// Descriptions of the packets whose result differs.
     pub different: Vec<String>,
     /// Benches without a difference, and programs that lack a check.
     pub verdict: Verdict,

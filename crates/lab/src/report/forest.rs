@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Ending of the rows that say by how much a technique is better, in percent.
 const GAIN: &str = ".gain";
-/// Marks of the axis, as ratios of *on* to *off*; those that fit are drawn.
+/// Marks of the axis, as ratios of *on* to *off*; marks inside the axis are drawn.
 const MARKS: [f64; 22] = [
     0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0,
     100.0, 200.0, 1000.0,

@@ -59,7 +59,7 @@ impl Meaning {
         }
     }
 
-    /// The words, without those that refer to the line above.
+    /// The words, without words that refer to the line above.
     pub(super) fn own(&self) -> &str {
         self.words.strip_prefix(AGAIN).map_or(self.words.as_str(), |rest| rest.trim_start_matches([' ', ',']))
     }

@@ -34,7 +34,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// The outcome in a line, and what it is of.
+/// Outcome in one line, and the technique that it belongs to.
 fn outcome(page: &mut String, report: &Report) {
     let count = |wanted: fn(&Row) -> bool| report.rows.iter().filter(|row| wanted(row)).count();
     let judged = count(|row| row.met.is_some());

@@ -251,7 +251,7 @@ pub fn absent(scenario: &str, rows: &[&Row]) -> Option<String> {
     }
 }
 
-/// Names of rows in few words: those that one pattern explains as the pattern, with their number.
+/// Names of rows in few words: rows that one pattern covers are shown as the pattern with their number.
 pub fn names(scenario: &str, rows: &[&str]) -> String {
     let meanings = meaning::of_scenario(scenario);
     let mut by_pattern = Vec::<(&str, Vec<&str>)>::new();

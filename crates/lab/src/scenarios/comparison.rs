@@ -302,7 +302,7 @@ impl Entry {
         self.contender == Contender::Kernel(Napi::Softirq)
     }
 
-    /// The device's cost of each packet that came out, when one costs the sender `sender` nanoseconds.
+    /// Cost of the device per forwarded packet, if a packet costs the sender `sender` nanoseconds.
     fn cost_of(&self, trial: &Trial, sender: f64) -> f64 {
         if self.on_senders_time() {
             nanos_per(trial.sent.cpu, trial.received) - sender / (1.0 - trial.loss())

@@ -25,7 +25,8 @@ const MOST: usize = 100;
 const QUICK: usize = 6;
 /// Time after which no round is begun beyond the least number.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Half-widths of intervals that are narrow enough, in percent: of a gain, by what it is, and of the planted loss.
+/// Half-widths of sufficiently narrow intervals, in percent: of a gain, depending on its size, and of the planted
+/// loss.
 const NARROW: f64 = 2.0;
 const NARROW_PART: f64 = 0.25;
 const NARROW_PLANTED: f64 = 4.0;

@@ -85,7 +85,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Name of a gateway's cost on the sheet, beside what it is more than without rules.
+/// Name of a gateway's cost in the report, beside its increase over the cost without rules.
 fn cost_of(row: &str) -> String {
     format!("{row}: a packet")
 }

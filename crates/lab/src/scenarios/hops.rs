@@ -1,6 +1,6 @@
 //! Places of losses between injector and sink, from the counters of the interfaces in between.
 //!
-//! Each lost packet is in exactly one of these numbers, whoever the device is:
+//! Each lost packet is counted in exactly one of these numbers, for every device:
 //!
 //! | hop | whose book |
 //! |---|---|
@@ -88,7 +88,7 @@ fn sum(text: &str, counter: &str) -> u64 {
 }
 
 impl Hops {
-    /// Losses since `earlier`, of `sent` packets of which `received` came.
+    /// Losses since `earlier`, of `sent` packets of which `received` arrived.
     pub(super) fn since(self, earlier: Self, sent: u64, received: u64) -> Lost {
         let hops = Self {
             to_device: self.to_device - earlier.to_device,

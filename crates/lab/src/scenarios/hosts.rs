@@ -17,7 +17,7 @@ const CAUGHT: &str = "hosts.mutants_caught";
 const ALL_MUTANTS: &str = "hosts.mutants";
 const TOTALS: &[&str] = &[RECIPES, PROBES, BROKEN, SAID, ALARMS, VOID, CAUGHT, ALL_MUTANTS];
 
-/// Rows of a recipe: its probes, and those that are broken.
+/// Rows of a recipe: its probes, and the probes that are broken.
 fn rows(recipe: &str) -> [String; 2] {
     ["probes", "broken"].map(|what| format!("hosts.{recipe}.{what}"))
 }

@@ -145,7 +145,7 @@ const fn scenario<const AT: usize>() -> Scenario {
 }
 
 impl Judge {
-    /// Holds the examination, unless nobody wants its rows.
+    /// Runs the examination if its rows are wanted.
     pub(super) fn measure(&self, run: &mut Run) -> anyhow::Result<()> {
         if let Some(verdict) = self.verdict(run, &self.rows)? {
             record(run, self.rows[0], self.rows[1], &verdict);
@@ -154,7 +154,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Verdict of the examination; `None` if nobody wants it or it cannot run, when `skipped` rows are missing.
+    /// Verdict of the examination; `None` if it is not wanted or cannot run, when `skipped` rows are missing.
     pub(super) fn verdict(&self, run: &mut Run, skipped: &[&str]) -> anyhow::Result<Option<Verdict>> {
         if !run.wants_any(&self.rows) || run.or_skip(skipped, (self.available)())?.is_none() {
             return Ok(None);

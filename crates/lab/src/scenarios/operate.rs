@@ -1,5 +1,5 @@
-//! `operate`: what it costs a gateway to be watched, whether a change takes itself back, when a dead tunnel
-//! is noticed, and what a restart of FRR loses.
+//! `operate`: cost of monitoring a gateway, automatic reverting of a change, time after which a dead tunnel is
+//! noticed, and what a restart of FRR loses.
 
 mod borders;
 mod cni;

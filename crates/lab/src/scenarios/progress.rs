@@ -1,4 +1,4 @@
-//! Time that the rounds of a measurement will still take, by those that are done.
+//! Remaining time of a measurement, estimated from its completed rounds.
 
 use std::time::Duration;
 

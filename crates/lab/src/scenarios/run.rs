@@ -1,4 +1,4 @@
-//! One run of a scenario: what it promises, what it has found.
+//! One run of a scenario: its declared rows and its results.
 
 use super::progress::{Progress, words};
 use crate::report::{ALL_BUT, Better, Curve, LEFT_OUT, Placement, Report, Row, Table};

@@ -51,9 +51,9 @@ pub(super) struct Testbed {
 pub(super) struct Trial {
     /// Packets sent by the injector.
     pub(super) sent: Sent,
-    /// Packets that came out at the other end.
+    /// Packets that arrived at the other end.
     pub(super) received: u64,
-    /// Packets that came out before the last was due.
+    /// Packets that arrived before the last one was due to be sent.
     pub(super) in_time: u64,
     /// CPU time of the device's threads.
     pub(super) device: Duration,
@@ -83,7 +83,7 @@ const WIRE: f64 = 256.0;
 pub(super) const BURST: f64 = WIRE / 2.0;
 
 impl Trial {
-    /// CPU time of the device for each packet that came out, in nanoseconds.
+    /// CPU time of the device per forwarded packet, in nanoseconds.
     pub(super) fn nanos_per_packet(&self) -> f64 {
         nanos_per(self.device, self.received)
     }
@@ -105,12 +105,12 @@ impl Trial {
         self.sent.rate() > 0.98 * rate
     }
 
-    /// Packets a second that came out.
+    /// Forwarded packets per second.
     pub(super) fn rate(&self) -> f64 {
         polder_testbed::traffic::sockets::per_second(self.received, self.sent.time)
     }
 
-    /// Packets a second that came out while packets were sent: what waits at the end is not of that time.
+    /// Packets per second forwarded while packets were sent; packets still queued at the end do not count.
     pub(super) fn rate_in_time(&self) -> f64 {
         polder_testbed::traffic::sockets::per_second(self.in_time, self.sent.time)
     }

@@ -161,7 +161,7 @@ pub trait Device: Send {
     /// The payload of requests to it, where it answers nothing else.
     ///
     /// # Errors
-    /// When it has not printed its control address.
+    /// When the peer's start message lacks the data of a request.
     fn request(&self) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(None)
     }

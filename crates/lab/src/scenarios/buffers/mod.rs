@@ -86,7 +86,7 @@ fn taking(run: &mut Run, objects: usize, programs: &Programs, peers: &[Peer]) ->
     Ok(())
 }
 
-/// Peers that are there; those that are not are skipped loudly.
+/// Installed peers; a missing peer is reported as skipped.
 fn prepare(run: &mut Run, programs: &Programs) -> anyhow::Result<Vec<Peer>> {
     let mut ready = Vec::new();
     for peer in PEERS {

@@ -5,9 +5,9 @@
 //!  iperf3 client ── TAP ── polder ── TAP ── iperf3 server
 //! ```
 //!
-//! Between TAPs, because no device holds their frames: packet memory grows and is given back, so that all
-//! techniques have something to do. Full segments stay in the frame that they came in; acknowledgements
-//! are copied into fragments.
+//! Between TAPs, because no device holds their frames: packet memory grows and is given back, so that all techniques
+//! have something to do. Full segments stay in the frame that received them; acknowledgements are copied into
+//! fragments.
 
 use anyhow::{Context as _, bail};
 use polder_buffers::Switches;

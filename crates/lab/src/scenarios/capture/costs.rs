@@ -14,7 +14,7 @@ use polder_testbed::meters::statistics::Samples;
 use std::time::Duration;
 
 const FLOWS: u32 = 1000;
-/// After packets begin to come, and after a capture came or went.
+/// Waiting time after the first packets, and after the start or end of a capture.
 const WARM_UP: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_millis(1);
 

@@ -18,7 +18,7 @@ const SWEEP: &str = "connections.carried_percent.sweep";
 
 /// Time between two changes of each kind, and between two packets of the sweep: a hundred a second.
 const EVERY: Duration = Duration::from_millis(10);
-/// Addresses of a sweep, which nobody has.
+/// Unused addresses of a sweep.
 const SWEPT: u8 = 240;
 
 /// Changes beside the stream.
@@ -26,7 +26,7 @@ const SWEPT: u8 = 240;
 enum Beside {
     /// A route comes or goes, and a neighbour has another link-layer address.
     Churn,
-    /// A station sends to addresses for which nobody answers.
+    /// A host sends to unused addresses.
     Sweep,
 }
 
@@ -73,7 +73,7 @@ impl Books {
 }
 
 impl Beside {
-    /// Number of changes, or of packets to nobody, in that time.
+    /// Number of changes, or of packets to unused addresses, in that time.
     fn during(self, router: &Router, time: Duration) -> anyhow::Result<u64> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -115,7 +115,7 @@ fn churn(router: &Router, over: &AtomicBool) -> anyhow::Result<u64> {
     Ok(2 * made)
 }
 
-/// Sends to addresses of the right network that nobody has.
+/// Sends to unused addresses of the right network.
 fn sweep(router: &Router, over: &AtomicBool) -> anyhow::Result<u64> {
     let socket = router.left.inside(|| UdpSocket::bind((LEFT, 0)))??;
     let mut sent = 0_u64;

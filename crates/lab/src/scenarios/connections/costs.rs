@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// Flows of the frames.
 const FLOWS: u32 = 100;
-/// Packets a second of a socket, and those that it sends at once.
+/// Packets per second of a socket, and packets per burst.
 const RATE: f64 = 100_000.0;
 const BURST: u32 = 32;
 const PAYLOAD: [u8; 18] = [0; 18];
@@ -83,11 +83,11 @@ pub(super) struct Cost {
     nanos: f64,
     /// Part of the packets that did not arrive.
     loss: f64,
-    /// Part of those that arrived that Polder has carried.
+    /// Share of arrived packets that Polder has carried.
     carried: f64,
     /// Packets a second.
     rate: f64,
-    /// Packets that were sent, and those that no interface and no gateway has counted as dropped.
+    /// Packets sent, and packets lost without being counted by an interface or a gateway.
     packets: u64,
     unaccounted: u64,
     reordered: u64,

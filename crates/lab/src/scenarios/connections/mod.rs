@@ -40,7 +40,7 @@ const CAUGHT: &str = "connections.mutants_caught";
 #[derive(Clone, Copy, Debug, Default)]
 struct Books {
     packets: u64,
-    /// Packets that neither came nor were counted as dropped.
+    /// Packets that neither arrived nor were counted as dropped.
     unaccounted: u64,
     reordered: u64,
 }
@@ -80,7 +80,7 @@ fn histories(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names of the mutants that were found, and of those that were not; what failed, by its beginning.
+/// Names of the mutants that were detected, and of the undetected ones; failures, abbreviated.
 fn told(verdict: &Verdict) -> String {
     let name = |line: &String| line.split(':').next().unwrap_or_default().to_owned();
     let mut told = format!("found: {}", verdict.caught.iter().map(name).collect::<Vec<_>>().join(", "));

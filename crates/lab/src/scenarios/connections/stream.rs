@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub(super) arrivals: Arrivals,
     /// Answers that the server has sent.
     pub(super) answers: u64,
-    /// Times at which packets that came were sent, in nanoseconds.
+    /// Send times of the packets that arrived, in nanoseconds.
     pub(super) stamps: Vec<u64>,
 }
 

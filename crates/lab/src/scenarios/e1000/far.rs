@@ -80,7 +80,7 @@ impl Far {
         Ok(())
     }
 
-    /// Waits until frames come through, and until those that waited before have come.
+    /// Waits until frames arrive, and until earlier queued frames have arrived.
     pub(super) fn warm_up(&self) -> anyhow::Result<()> {
         let end = clock::now() + WARM;
         loop {

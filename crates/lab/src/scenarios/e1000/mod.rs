@@ -1,4 +1,4 @@
-//! Polder's driver of Intel 8254x controllers, on those that QEMU emulates.
+//! Polder's driver of Intel 8254x controllers, on controllers that QEMU emulates.
 
 mod far;
 mod forward;

@@ -39,7 +39,7 @@ pub(super) struct Trial {
 /// Result of a load, without the first quarter of its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Requests a second that came by the wire, that the emulator took of those, and that were answered.
+    /// Requests per second received from the wire, accepted by the emulator, and answered.
     pub(super) offered: f64,
     pub(super) taken: f64,
     pub(super) answered: f64,
@@ -109,7 +109,7 @@ struct Requests<'a> {
     /// Number of the first request.
     first: u64,
     pace: Pace,
-    /// Requests that have come due, those that came by the wire, and those that the emulator took.
+    /// Requests that were due, requests received from the wire, and requests accepted by the emulator.
     due: u64,
     offered: u64,
     taken: u64,

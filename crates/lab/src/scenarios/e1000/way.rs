@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 /// Bytes of a frame, FCS included, and number of flows, each with a source address of its own.
 const FRAME: usize = 64;
 const FLOWS: u32 = 64;
-/// Station that sends, and those that receive behind a bridge and behind a router.
+/// Sending host, and receiving hosts behind a bridge and behind a router.
 const FROM: (Mac, Ipv4Addr) = ([2, 0x6e, 0, 0, 0, 1], Ipv4Addr::new(10, 88, 0, 1));
 const BRIDGED: (Mac, Ipv4Addr) = ([2, 0x6e, 0, 0, 0, 2], Ipv4Addr::new(10, 88, 0, 2));
 const ROUTED: (Mac, Ipv4Addr) = ([2, 0x6e, 0, 0, 0, 3], Ipv4Addr::new(10, 89, 0, 2));

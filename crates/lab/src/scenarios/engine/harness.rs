@@ -130,13 +130,13 @@ pub(crate) struct Reading {
 /// Difference of two readings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Packets that came in.
+    /// Packets received.
     pub(crate) packets: u64,
     /// Packets that went out.
     pub(crate) sent: u64,
     /// CPU time of the worker.
     pub(crate) cpu: Duration,
-    /// Packets that came in meanwhile; the others are counted a little later.
+    /// Packets received during the window; the other counters are read slightly later.
     pub(crate) timed: u64,
     /// Allocations of the worker.
     pub(crate) allocations: u64,

@@ -86,7 +86,7 @@ impl Side {
         rate
     }
 
-    /// Ends it; says what it was and what became of its packets.
+    /// Ends the capture; returns its description and packet counts.
     pub(super) fn stop(self, technique: &str) -> anyhow::Result<String> {
         let Self { harness, readers, what: mut remark } = self;
         for reader in readers {

@@ -5,9 +5,9 @@
 //!  injector ── wire ── NAPI thread: bridge, routes, VXLAN or rules ── ifb, which drops
 //! ```
 //!
-//! An ifb drops whatever it is not redirected, and counts it. So neither a second wire nor a sink are in the cost; an
-//! skb for each frame, which the kernel makes at the wire's end, is. Packets come as fast as the wire holds, for
-//! objects that are drawn at random as they are for Polder's tables in memory.
+//! An ifb drops and counts packets that were not redirected to it. So neither a second wire nor a sink are in the
+//! cost; an skb for each frame, which the kernel makes at the wire's end, is. Packets come as fast as the wire holds,
+//! for objects that are drawn at random as they are for Polder's tables in memory.
 
 use super::packets::{DRAWS, FIRST, addresses, pairs, station};
 use super::rows::Object;
@@ -230,7 +230,7 @@ impl Site {
         command::run(command.arg(&file)).map(drop)
     }
 
-    /// Packets that came in, and that arrived where they are dropped.
+    /// Packets received, and packets that arrived at the sink, which drops them.
     fn packets(&self) -> anyhow::Result<[f64; 2]> {
         let shown = self.kernel.ip(&["-json", "-s", "link", "show"])?;
         let links: Vec<Value> = serde_json::from_str(&shown).context("`ip` says no JSON")?;
@@ -242,7 +242,7 @@ impl Site {
     }
 }
 
-/// An interface that drops what it is given, without a queue; with ARP, so that it has neighbours.
+/// An interface without a queue that drops all sent packets; with ARP, so that it has neighbours.
 fn drop_at(name: &str) -> String {
     format!("link add {name} mtu {MTU} txqueuelen 0 type ifb\nlink set {name} arp on up\n")
 }

@@ -1,7 +1,7 @@
 //! Packets that come alone, bursts after silence, and silence itself.
 //!
-//! All columns are laid before, and those that a packet a millisecond wakes take turns: what slows the machine down for a while slows
-//! down all of them, and does not make one column's 99th percentile.
+//! All columns are set up first, and columns that a packet per millisecond wakes take turns: what slows the machine
+//! down for a while slows down all of them, and does not make one column's 99th percentile.
 
 use super::super::testbed::{Setup, Testbed};
 use super::super::turns::{Sheet, in_turn};
@@ -43,7 +43,7 @@ pub(super) fn measure(run: &mut Run, points: &mut Points) -> anyhow::Result<u64>
     Ok(unaccounted)
 }
 
-/// Lays all columns with wanted rows; a quick run leaves out those that are moderated.
+/// Sets up all columns with wanted rows; a quick run omits columns with moderation.
 fn lay(run: &mut Run) -> anyhow::Result<Vec<Ready>> {
     let mut ready = Vec::new();
     for column in COLUMNS {

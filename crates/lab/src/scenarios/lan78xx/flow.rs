@@ -82,7 +82,7 @@ pub(super) struct Receiver {
     last: Nanos,
     /// Frames received, each counted once, TCP's in order.
     pub(super) received: u64,
-    /// Frames that came, whatever became of them.
+    /// Frames received, including dropped ones.
     pub(super) came: u64,
     /// Frames that were not as they were sent.
     pub(super) damaged: u64,

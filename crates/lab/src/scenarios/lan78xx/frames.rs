@@ -1,5 +1,4 @@
-//! Frames of the flows: as long as Ethernet carries them, numbered, with checksums that are right
-//! whatever the number.
+//! Frames of the flows: as long as Ethernet carries them, numbered, with checksums that are right for any number.
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;

@@ -74,7 +74,7 @@ pub(in crate::scenarios) struct Outcome {
     pub(in crate::scenarios) mbit: f64,
     /// Packets that the driver received or sent.
     pub(in crate::scenarios) packets: f64,
-    /// Of the frames of the flow, those that did not arrive.
+    /// Frames of the flow that did not arrive.
     pub(in crate::scenarios) loss_percent: f64,
     /// Time of the driver's thread.
     pub(in crate::scenarios) cpu: Duration,
@@ -94,7 +94,7 @@ struct Shared {
     stop: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
-    /// Frames that came, repetitions included.
+    /// Frames received, repetitions included.
     came: AtomicU64,
     damaged: AtomicU64,
     /// Time at which a paced packet was handed to the port, and the sum of the waiting times.

@@ -79,7 +79,7 @@ pub(super) struct Output {
 /// Counters of the gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
-    /// Packets that came and went by the adapter.
+    /// Packets received and sent by the adapter.
     pub(super) adapter: u64,
     /// Packets to the machine's stack.
     pub(super) to_stack: u64,

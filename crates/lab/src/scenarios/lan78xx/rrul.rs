@@ -212,7 +212,7 @@ fn answer(socket: &UdpSocket, done: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a probe every so often, whatever becomes of the others; returns all of them.
+/// Sends a probe at fixed intervals, independently of replies; returns all probes.
 fn probe(start: Duration, time: Duration) -> anyhow::Result<Vec<Echo>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(HOST, 0)).context("cannot open a UDP socket")?;
     socket.connect(SocketAddr::V4(SocketAddrV4::new(STATION, ECHO)))?;
@@ -351,7 +351,7 @@ fn is_lost((_, took): &&Echo) -> bool {
     *took >= LOST_MS
 }
 
-/// As few points as can be drawn: the slowest probe of each moment that came back.
+/// Reduces the points to a number that can be drawn: the slowest answered probe of each interval.
 fn slowest(echoes: &[Echo]) -> Vec<(f64, f64)> {
     let mut sorted = echoes.iter().filter(|probe| !is_lost(probe)).copied().collect::<Vec<_>>();
     sorted.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -69,7 +69,7 @@ pub(super) struct Told {
     pub(super) text: String,
 }
 
-/// Makes the interfaces above the cards; gives the names of those that become ports.
+/// Creates the interfaces above the cards; returns the names of the interfaces that become ports.
 fn lay_above(guest: &mut Guest, cards: &[String; 2], above: Above) -> anyhow::Result<[String; 2]> {
     let mut names = cards.clone();
     for (number, (card, name)) in cards.iter().zip(&mut names).enumerate() {
@@ -257,7 +257,7 @@ impl Bench {
         self.guest.ask(&Request::Read(format!("/tmp/said-{process}"))).unwrap_or_default()
     }
 
-    /// Ends the gateway, whatever it says of it.
+    /// Stops the gateway, and ignores its exit status.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         let Some(process) = self.process.take() else { return Ok(()) };
         self.guest.try_ask(&Request::Stop(process), ASK).map(drop)

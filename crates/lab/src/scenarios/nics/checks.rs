@@ -279,8 +279,8 @@ pub(super) fn ping_within(far: &Namespace, address: &str, seconds: u32) -> anyho
     })
 }
 
-/// Asks until it is answered: `ping` itself ends at the first error, such as an address that nobody has
-/// while the card negotiates its link.
+/// Repeats a request until it is answered: `ping` itself ends at the first error, such as an unknown address while
+/// the card negotiates its link.
 pub(super) fn answered_within(
     seconds: u32,
     mut ask: impl FnMut() -> anyhow::Result<()>,

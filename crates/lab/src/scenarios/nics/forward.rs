@@ -1,5 +1,5 @@
-//! A plain forwarder between two interfaces, which believes whatever a driver says: the control of what is measured with
-//! Polder, and a second program beside it.
+//! A plain forwarder between two interfaces that trusts the driver: the control for measurements with Polder, and a
+//! second program beside it.
 
 use anyhow::Context as _;
 use polder_buffers::{Batch, Pool, Region, RegionOptions};

@@ -20,7 +20,7 @@ const WINDOW: usize = 16;
 /// A frame that has not come after this long is sent again; a few times, because an emulator on a busy machine loses some.
 const LATE: Duration = Duration::from_millis(700);
 const ATTEMPTS: usize = 4;
-/// Time for which the far end listens for frames that nobody has sent.
+/// Time for which the far end listens for unexpected frames.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The far end of a card's wire.

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Time for a gateway that is expected to fail.
 const SHORT: Duration = Duration::from_secs(8);
 
-/// The gateway runs: what it warns of itself must have been told before, and what was told must be seen.
+/// The gateway runs: each of its warnings must have been predicted by `polder check`, and each prediction must come
+/// true.
 pub(super) fn judge_start(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     let log = cell.bench.log();
     for line in log.lines().filter(|line| line.contains(" WARN port ") || line.contains(" ERROR ")) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const RING: usize = 512;
-/// Packets that are on the way, in batches: enough that nobody waits for a single one.
+/// Number of packets in flight, in batches: enough that no worker waits for a single packet.
 const BATCHES_UNDER_WAY: usize = 8;
 
 /// Nanoseconds for each packet and hand-over, `batch` packets at a time.

@@ -390,8 +390,8 @@ impl Drop for Harness {
 /// through bridge and tunnel (`engine`), in tenths.
 const BEFORE_TUNNEL: u32 = 4;
 
-/// Stage that does `links` links of work for each packet; the work for the tunnel, when there is one path
-/// for all workers, while nobody else does so.
+/// Stage that does `links` links of work for each packet; the work for the tunnel, when there is one path for all
+/// workers, while no other thread does so.
 fn extra(links: u32, path: Option<Arc<Mutex<()>>>) -> ExtraStage {
     let all =
         |batch: &Batch, links| batch.iter().for_each(|packet| _ = black_box(work(packet.bytes(), links)));

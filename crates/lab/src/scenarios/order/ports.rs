@@ -155,11 +155,11 @@ pub(in crate::scenarios) struct Link {
     pub(in crate::scenarios) codel: CodelOptions,
 }
 
-/// Packets of one flow that came out.
+/// Packets of one flow that were forwarded.
 #[derive(Clone, Debug, Default)]
 pub(in crate::scenarios) struct Came {
     pub(in crate::scenarios) packets: u64,
-    /// Of those, with a number below one that came before.
+    /// Number of these packets whose sequence number is below an earlier one.
     pub(in crate::scenarios) reordered: u64,
     next: u64,
     last_at: u64,
@@ -175,7 +175,7 @@ pub(in crate::scenarios) struct Ledger {
     pub(in crate::scenarios) dropped: (u64, u64),
     /// Exact, for the first flow, when it is wanted.
     pub(in crate::scenarios) meter: Option<SequenceMeter>,
-    /// The numbers of the first flow in the order in which they came, as far as there is room.
+    /// Sequence numbers of the first flow in order of arrival, up to the capacity.
     pub(in crate::scenarios) arrivals: Vec<u64>,
     /// Swaps of neighbours that are to be made on purpose, by the number of the first.
     pub(in crate::scenarios) swaps: Vec<u64>,

@@ -44,8 +44,8 @@ pub(in crate::scenarios) fn links(nanos: u32, link_nanos: f64) -> u32 {
     (f64::from(nanos) / link_nanos).round() as u32
 }
 
-/// Speed-up of two threads on two cores over one of them alone, with work that shares nothing: the upper
-/// bound for two workers. Less than two where the cores are one core's threads, or somebody else has them.
+/// Speed-up of two threads on two cores over one of them alone, with work that shares nothing: the upper bound for
+/// two workers. Less than two if the cores are threads of one core, or other processes use them.
 pub(super) fn side_by_side([first, second]: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let alone = rates(&[first], time)?;
     Ok(rates(&[first, second], time)? / alone)

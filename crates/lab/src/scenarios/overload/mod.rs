@@ -32,7 +32,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const UNACCOUNTED: &str = "overload.unaccounted_packets";
 const BUDGET: &str = "budget.auto.worst_ratio_vs_best_fixed";
 
-/// Receivers by column. The first one is as it ships, and others are offered multiples of what it answers.
+/// Receivers by column. The first one has its default configuration; the load of the others is a multiple of its
+/// capacity.
 const COLUMNS: [(&str, Over); 5] = [
     (SHIPPED, Over::Polder(Settings::DEFAULT)),
     (NATIVE, Over::Polder(Settings::NATIVE)),

@@ -1,4 +1,4 @@
-//! `start`: from the start of the process to the first packet that it forwards, and what it keeps.
+//! `start`: time from the start of the process to its first forwarded packet, and memory in use.
 
 mod routes;
 

@@ -137,7 +137,8 @@ fn with<M: Faulty + 'static>(
 }
 
 /// Sends through one device until it has no more frames, or is unplugged; returns the frames that it was given.
-/// `unplugs` is the number of transfers after which it is, in the middle of those that were submitted together.
+/// `unplugs` is the number of transfers after which it is, in the middle of the transfers that were submitted
+/// together.
 fn send<M: Faulty + 'static>(
     pair: &mut Pair<M>,
     fault: Fault,

@@ -1,4 +1,4 @@
-//! Negative controls, and what a capture costs those that it does not capture.
+//! Negative controls, and the cost of a capture for packets that it does not match.
 
 use super::Run;
 use super::bridges::{ENTRIES, Entry, PAUSE, PINGS, RIGHT, Stand, XDP};

@@ -86,7 +86,7 @@ struct Sent {
     packets: Vec<u64>,
     /// Moves of the station.
     moves: u64,
-    /// Flows that the program carried, and those that there were, when that was looked at before a move.
+    /// Flows that the program carried, and all flows, as read before a move.
     carried: [u64; 2],
 }
 

@@ -45,7 +45,7 @@ pub(super) const MODES: [Mode; 3] = [
 ];
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-/// Station behind the right interface whose packets nobody reads.
+/// Host behind the right interface without a receiver for its packets.
 const SILENT: Mac = [0x02, 0, 0, 0, 0x79, 0x09];
 const SENDER: Mac = [0x02, 0, 0, 0, 0x79, 0x08];
 const MTU: u32 = 1500;
@@ -103,7 +103,8 @@ pub(super) fn measure(run: &mut Run) -> anyhow::Result<u64> {
     Ok(unaccounted)
 }
 
-/// Configuration in which the worker has a part of its core, so that the generator reaches ten times what it forwards.
+/// Configuration in which the worker has a part of its core, so that the generator can offer ten times the forwarding
+/// rate.
 fn tables(mode: &Mode) -> String {
     let port = |name: &str| {
         let mode = mode.value;
@@ -256,7 +257,7 @@ fn speak(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duratio
     Ok(times)
 }
 
-/// Times at which packets came to the machine, however late the thread that reads them, and that of the end.
+/// Times at which the host received packets, independent of delays of the reading thread, and the end time.
 fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
     let mut times = vec![clock::now()];
     while !is_over.load(Ordering::Relaxed) {
@@ -271,11 +272,11 @@ fn hear(socket: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<Vec<Duration
     Ok(times)
 }
 
-/// A time in which nothing came for as long as takes a session down.
+/// A period without packets long enough to take a session down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Silence {
     length: Duration,
-    /// Packets that were sent in it, but for those that came at its end.
+    /// Packets sent in the period, except packets that arrived at its end.
     sent: usize,
 }
 
@@ -292,7 +293,7 @@ impl std::fmt::Display for Silence {
     }
 }
 
-/// Times in which nothing of what was said came for as long as takes a session down.
+/// Periods without control packets long enough to take a session down.
 fn silences(said: &[Duration], heard: &[Duration], detection: Duration) -> Vec<Silence> {
     let silent = heard.windows(2).filter(|pair| pair[1] - pair[0] > detection);
     let silence = |pair: &[Duration]| {

@@ -130,7 +130,7 @@ struct Memory<'a> {
     ready: Ready,
     supply: Supply<'a>,
     live: VecDeque<Held>,
-    /// Bytes that were read, and that came back.
+    /// Bytes read, and bytes echoed.
     taken: usize,
     given: usize,
 }
@@ -213,7 +213,7 @@ mod tests {
     use super::super::{QUICK, SIZES, block};
     use super::*;
 
-    /// Datagrams of a block, their bytes, and the bytes that came back.
+    /// Datagrams of a block, their bytes, and the echoed bytes.
     fn counts(ready: Ready, block: &[u8]) -> (usize, usize, usize) {
         let manager = BufferManager::new(buffers::options(&Switches::default())).unwrap();
         let mut pool = manager.pool(Class::Data);

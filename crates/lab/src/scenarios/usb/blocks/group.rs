@@ -75,7 +75,7 @@ impl Drop for Group {
     }
 }
 
-/// Moves this process into the group at `path`; what it takes from here on is charged to the group.
+/// Moves this process into the control group at `path`, to which its further memory is charged.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -258,7 +258,7 @@ mod tests {
         })
     }
 
-    /// Every datagram of every block reaches the queue, whatever supplies packets and URBs.
+    /// Every datagram of every block reaches the queue, with every supplier of packets and URBs.
     #[test]
     fn all_datagrams_are_received() {
         let threshold = Ring { refill_below_percent: TWO_THIRDS, ..Ring::USUAL };

@@ -1,5 +1,5 @@
-//! The same effects under memory pressure: a process in a group whose limit is nearly reached by cached pages of a file,
-//! so that each new page of memory has to be reclaimed by whoever needs it.
+//! The same effects under memory pressure: a process in a group whose limit is nearly reached by cached pages of a
+//! file, so that each new page of memory has to be reclaimed by the process that needs it.
 
 use super::group::{self, Group};
 use super::{Amount, Effect, Size, block, sample};
