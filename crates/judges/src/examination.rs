@@ -185,7 +185,7 @@ impl Verdict {
         Ok(())
     }
 
-    /// Gives the subject one fault after the other.
+    /// Applies the faults to the subject one after the other.
     pub(crate) fn look_for<'f, B, F: Fault<B> + 'f>(
         &mut self,
         faults: impl IntoIterator<Item = &'f F>,
@@ -224,13 +224,13 @@ pub(crate) trait Fault<B> {
     /// Name for people.
     fn name(&self) -> String;
 
-    /// Gives the subject the fault.
+    /// Applies the fault to the subject.
     fn apply(&self, bed: &mut B) -> anyhow::Result<()>;
 
     /// Finding of the checks that have to find the fault; `None` if they pass.
     fn find(&self, bed: &mut B) -> anyhow::Result<Option<String>>;
 
-    /// Takes the fault away, and fails if the subject is not well afterwards.
+    /// Removes the fault; fails if the subject does not work afterwards.
     fn remove(&self, bed: &mut B) -> anyhow::Result<()>;
 }
 
@@ -259,7 +259,7 @@ pub(crate) trait Testbed: Sized + 'static {
     /// All checks, in the order in which they are made.
     fn checks(&self) -> Vec<Check<Self>>;
 
-    /// Gives the subject a fault, or takes it away.
+    /// Applies a fault to the subject, or removes it.
     fn set_fault(&mut self, fault: Option<Self::Fault>) -> anyhow::Result<()>;
 }
 

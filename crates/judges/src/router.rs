@@ -20,7 +20,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("ipv6/icmp/ratelimit", "0"),
 ];
 
-/// Lets the kernel of a namespace forward, with these settings besides.
+/// Enables forwarding in the kernel of a namespace, with further settings.
 pub(crate) fn prepare(router: &Namespace, more: &[(&str, &str)]) -> anyhow::Result<()> {
     router.inside(|| SETTINGS.iter().chain(more).try_for_each(|(key, value)| set(key, value)))?
 }
@@ -31,7 +31,7 @@ pub(crate) fn set(key: &str, value: &str) -> anyhow::Result<()> {
     std::fs::write(&path, value).with_context(|| format!("cannot write {path}"))
 }
 
-/// Gives an interface another link-layer address.
+/// Changes the MAC address of an interface.
 pub(crate) fn readdress(router: &Namespace, interface: &str, address: [u8; 6]) -> anyhow::Result<()> {
     router.ip(&["link", "set", interface, "down"])?;
     router.ip(&["link", "set", interface, "address", &mac(address)])?;

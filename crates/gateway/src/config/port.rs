@@ -96,7 +96,7 @@ section! {
         decide: Decide = Decide::Auto, Choice(Decide::WORDS) => Live, only(Port::is_interface);
         /// Number of queues that are used, the first ones.
         queues: Queues = Queues::All, QUEUES => Reopen(ATTACHED), only(Port::has_queues), usual("`\"all\"`, for a TAP 1");
-        /// How its packets are distributed to workers; see [order](ports.md#order).
+        /// Distribution of its packets to workers; see [order](ports.md#order).
         order: Order = Order::Queue, Choice(Order::WORDS) => Reopen(FLOWS);
         /// Weight of each of its receive queues in the worker's time.
         weight: u16 = WEIGHT, Integer(1..=MAX_WEIGHT, "") => Live;

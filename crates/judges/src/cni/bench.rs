@@ -202,7 +202,7 @@ impl Bench {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Has `cnitool` refuse it; gives the reason.
+    /// Runs `cnitool`, which must fail; returns the reason.
     pub(super) fn refused(
         &self,
         operation: &str,
@@ -308,7 +308,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Has containers come and go beside a stream for `time`; gives their number and the stream's arrivals.
+    /// Starts and removes containers beside a stream for `time`; returns their number and the stream's arrivals.
     pub(super) fn come_and_go(
         &self,
         containers: &[Namespace],
@@ -331,7 +331,7 @@ impl Bench {
         })
     }
 
-    /// Has containers come and go, one after the other, until `end`; gives their number.
+    /// Starts and removes containers, one after the other, until `end`; returns their number.
     fn cycle(&self, containers: &[Namespace], end: Duration) -> anyhow::Result<u32> {
         let mut count = 0;
         for container in containers.iter().cycle().take_while(|_| clock::now() < end) {

@@ -51,7 +51,7 @@ pub fn examine(polder: &Path, is_quick: bool, says: &dyn Fn(&str)) -> anyhow::Re
     Ok(verdict)
 }
 
-/// Gives each broken plugin the check that has to find it.
+/// Runs the matching check on each broken plugin, which the check must detect.
 ///
 /// # Errors
 /// When the namespaces cannot be made.

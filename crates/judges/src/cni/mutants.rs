@@ -2,7 +2,7 @@
 
 use crate::examination::Mutant;
 
-/// All of them. The fault is lines of a shell: `$real` is the plugin, `$directory` the bench's.
+/// All broken plugins. The fault is lines of a shell: `$real` is the plugin, `$directory` the bench's.
 pub(super) const MUTANTS: &[Mutant<&str>] = &[
     Mutant(
         "says another address",

@@ -13,7 +13,7 @@ pub(super) struct Connection {
     pub(super) client: Place,
     pub(super) server: Place,
     pub(super) near: Ends,
-    /// As the server sees it, by router.
+    /// Addresses and ports as the server sees them, by router.
     pub(super) far: Option<[Ends; 2]>,
     /// Next sequence number of client and server.
     pub(super) next: [u32; 2],

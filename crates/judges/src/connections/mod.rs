@@ -166,7 +166,7 @@ pub fn examine_mutants(says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// Both routers, and the gateway in one of them.
+/// Both routers, and the gateway that runs in one of them.
 struct Bed {
     pair: Pair,
     gateway: Option<Gateway>,

@@ -126,7 +126,7 @@ const TIMERS: &[Tell] = &[
     Tell::Set("netfilter/nf_conntrack_udp_timeout_stream", "3"),
 ];
 
-/// All of them.
+/// All mutants.
 pub(super) const ALL: &[Mutant] = &[
     mutant(Check::ConnectionHeartbeat, STANDS),
     mutant(Check::ConnectionGeneration, RULE),
@@ -303,7 +303,7 @@ const fn odd(odd: Odd) -> Step {
 /// A rule that forbids a carried flow.
 const RULE: &[Step] =
     &[UDP, CARRIED, TOGGLE_RULE, MANY_OF_CLIENT, TOGGLE_RULE, CARRIED, TOGGLE_RULE, MANY_OF_CLIENT];
-/// The same while the gateway stands still.
+/// The same steps while the gateway's process is stopped.
 const STANDS: &[Step] = &[
     UDP,
     CARRIED,

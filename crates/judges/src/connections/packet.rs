@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 /// Identification of all packets of the judge's: another one is of a router's own packet.
 const IDENTIFICATION: u16 = 0x4b1d;
-/// The same for IPv6: its flow label.
+/// IPv6 flow label with the purpose of the IPv4 identification.
 const LABEL: u32 = 0x4b1d;
 /// Don't fragment.
 const WHOLE: u16 = 0x4000;
@@ -80,9 +80,9 @@ pub(super) enum Odd {
     Fragment,
     /// May be fragmented, with another class.
     Class,
-    /// No UDP checksum; a wrong one of TCP.
+    /// UDP without a checksum, or TCP with a wrong checksum.
     Checksum,
-    /// For another host's link-layer address.
+    /// Frame addressed to another host's MAC address.
     Foreign,
 }
 

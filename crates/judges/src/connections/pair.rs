@@ -7,7 +7,7 @@ use polder_testbed::{clock, interrupt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
-/// Both routers.
+/// Both routers, with their stations.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) kernel: Twin,
@@ -52,7 +52,7 @@ pub(super) fn awaken(pair: &mut Pair) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One packet and its answer through both routers; answers how many have left the second one.
+/// Sends one packet and its answer through both routers; returns how many of them the second one has forwarded.
 fn greet(pair: &mut Pair, ends: &Ends) -> anyhow::Result<u64> {
     let mut left = 0;
     for twin in [&mut pair.kernel, &mut pair.polder] {

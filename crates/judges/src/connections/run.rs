@@ -211,7 +211,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Has the gateway's process stand still until its heartbeat is old, or go on.
+    /// Stops the gateway's process until its heartbeat has expired, or resumes it.
     fn stand(&mut self, stands: bool) -> anyhow::Result<()> {
         if stands {
             let id = self.pair.gateway.and_then(|id| Pid::from_raw(id.cast_signed()));

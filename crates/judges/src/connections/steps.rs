@@ -14,13 +14,13 @@ pub(super) enum Sender {
 /// Way of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Of a host on the left, to the server.
+    /// From a host on the left to the server.
     Out(u8),
-    /// The same over IPv6.
+    /// From a host on the left to the server, over IPv6.
     OutV6(u8),
-    /// Of the server, to a port of the right address, which is forwarded under masquerade.
+    /// From the server to a port of the right address, which is forwarded under masquerade.
     In,
-    /// Of a host on the left to that port, and back.
+    /// From a host on the left to that port, and back.
     Hairpin,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Forged {
     /// Data behind and beyond the window.
     DataBefore,
     DataBeyond,
-    /// No flag at all.
+    /// No TCP flag.
     Null,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Step {
     Exchange { of: usize, time: Duration },
     /// So many packets of so many bytes.
     Data { of: usize, from: Sender, count: usize, bytes: usize },
-    /// One odd packet.
+    /// Sends one odd packet.
     Odd { of: usize, from: Sender, odd: Odd },
     /// A TCP segment with options that carries nothing.
     Options { of: usize, from: Sender },
@@ -73,7 +73,7 @@ pub(super) enum Step {
     Toggle(usize),
     /// All connections of the kernel end.
     Flush,
-    /// Nothing.
+    /// Waits without sending.
     Idle(Duration),
     /// Data of an end ten times a second, for so long.
     Chat { of: usize, from: Sender, time: Duration },

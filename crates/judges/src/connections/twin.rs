@@ -109,7 +109,7 @@ pub(super) const RIGHT: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Twin {
     pub(super) router: Namespace,
-    /// By side.
+    /// Packet sockets, by side.
     sockets: [PacketSocket; 2],
     /// The router's own, for frames behind others.
     inner: [PacketSocket; 2],

@@ -25,7 +25,7 @@ pub(super) struct Explanation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     Same,
-    /// By these explanations.
+    /// The difference is accepted for these reasons.
     Explained(Vec<&'static str>),
     Different,
 }

@@ -101,7 +101,7 @@ fn flow_label(frame: &mut [u8]) {
     }
 }
 
-/// Of two next hops, each router has chosen one: their links and link-layer addresses are made the same.
+/// Equal-cost next hops: removes the difference of link and MAC addresses when the routers chose different ones.
 fn next_hop(case: &Case, pair: &mut Pair) {
     use super::twin::Side;
     let is_hop = |seen: &Seen| {
@@ -122,8 +122,8 @@ fn redirects(_: &Case, pair: &mut Pair) {
     pair.kernel.retain(|seen| !message(&seen.frame).is_some_and(|message| message.is_redirect()));
 }
 
-/// The same error to the same receiver, by another way; or by no way, because the kernel has no route to a sender that is none
-/// of the network's.
+/// The same ICMP error to the same receiver by another link; or by none, because the kernel has no route to a sender
+/// outside of its networks.
 fn way_of_error(case: &Case, pair: &mut Pair) {
     let Some((polders, _)) = only_error(&pair.polder) else { return };
     if polders.side != case.from || polders.frame[..6] != case.frames[0][6..12] {
@@ -172,7 +172,7 @@ fn options(case: &Case, pair: &mut Pair) {
 /// Bytes of a message, header included, beside the longest options in front of it (RFC 1812, 4.3.2.3).
 const LEAST_QUOTE: usize = 576 - 60;
 
-/// Takes the options out of a forwarded packet, and out of the packet that an error quotes.
+/// Removes the options from a forwarded packet, and from the packet that an ICMP error quotes.
 fn strip_options(frame: &mut Vec<u8>) {
     let Some(length) = header_v4(frame) else { return };
     if message(frame).is_some() {
@@ -263,7 +263,7 @@ fn redirects_beneath(case: &Case, pair: &mut Pair) {
     }
 }
 
-/// The same error, by another address of the same interface.
+/// The same ICMP error, sent from another address of the same interface.
 fn link_local_source(case: &Case, pair: &mut Pair) {
     let frame = &case.frames[0];
     if !is_v6(frame) || !is_link_local(&frame[LINK + 8..LINK + 24]) {
@@ -286,7 +286,8 @@ fn priority_tag(case: &Case, pair: &mut Pair) {
     }
 }
 
-/// Of a packet that is forwarded the kernel's checksum is completed; of one that an error quotes, both.
+/// Completes the kernel's partial checksum of a forwarded packet; of a packet quoted in an ICMP error, the checksums
+/// of both routers.
 fn partial_checksum(case: &Case, pair: &mut Pair) {
     if !case.name.contains("-checksum/partial") {
         return;

@@ -122,11 +122,11 @@ impl Comparison {
     }
 }
 
-/// Both routers.
+/// Both routers and their test traffic.
 struct Harness {
     kernel: Twin,
     polder: Twin,
-    /// Of the last packet behind a case.
+    /// Number of the last marker packet that ends a case.
     number: u16,
     /// True if the wire to Polder hides that a source is a loop.
     hides_loops: bool,

@@ -63,7 +63,7 @@ pub(super) struct Defect {
     cases: &'static str,
 }
 
-/// All of them.
+/// All defects.
 pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "stale-neighbour",

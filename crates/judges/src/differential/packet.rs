@@ -24,7 +24,7 @@ pub(crate) enum Sum {
     Partial,
 }
 
-/// Everything behind the IP header.
+/// Contents after the IP header.
 #[derive(Clone, Debug)]
 pub(crate) enum Upper {
     /// UDP datagram with this number of bytes of data.
@@ -33,7 +33,7 @@ pub(crate) enum Upper {
     Tcp(Sum, usize),
     /// An ICMP message: type, code, second word, data.
     Icmp(u8, u8, [u8; 4], Vec<u8>),
-    /// Another protocol's bytes.
+    /// Payload of another protocol.
     Raw(u8, Vec<u8>),
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// All of them.
+    /// All four sides.
     pub(super) const ALL: [Self; 4] = [Self::West, Self::East, Self::South, Self::North];
 
     /// Its interface.
@@ -147,7 +147,7 @@ const SETTINGS: &[(&str, &str)] =
 pub(super) struct Twin {
     /// The router.
     pub(super) router: Namespace,
-    /// By side.
+    /// Packet sockets, by side.
     pub(super) sockets: Vec<PacketSocket>,
 }
 
@@ -183,7 +183,7 @@ impl Twin {
     }
 }
 
-/// Gives an interface of the router its addresses and neighbours.
+/// Configures addresses and neighbours of one interface of the router.
 fn dress(router: &Namespace, side: Side) -> anyhow::Result<()> {
     let name = side.name();
     readdress(router, name, side.router_mac())?;

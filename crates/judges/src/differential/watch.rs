@@ -21,7 +21,7 @@ const LONGEST: usize = 1 << 16;
 pub(super) struct Seen {
     /// Interface of the packet.
     pub(super) side: Side,
-    /// With the tag that it had.
+    /// The frame, including its VLAN tag.
     pub(super) frame: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ fn listen(twin: &Twin, from: Side, number: u16, grace: Duration) -> anyhow::Resu
     }
 }
 
-/// Everything that has arrived.
+/// Receives all frames that have arrived.
 fn receive(twin: &Twin, room: &mut [u8]) -> Vec<Seen> {
     let mut arrived = Vec::new();
     for (socket, side) in twin.sockets.iter().zip(Side::ALL) {

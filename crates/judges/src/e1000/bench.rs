@@ -17,7 +17,7 @@ const MEMORY: RegionOptions = RegionOptions { slots: 2048, slot_bytes: 2048 };
 const WINDOW: usize = 16;
 /// Time that a check waits for what is not yet there.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// The same where the driver is broken, and it will not come.
+/// Time limit for a packet of a broken driver, which is not expected to arrive.
 pub(super) const IMPATIENCE: Duration = Duration::from_millis(150);
 
 /// An emulated controller with a port of ours.
@@ -75,7 +75,7 @@ impl Bench {
         self.machine.device()
     }
 
-    /// One turn, with the packets as they are.
+    /// Runs one turn, and passes each received packet to `look`.
     pub(super) fn turn(&mut self, budget: u32, look: impl FnMut(&Packet)) -> anyhow::Result<()> {
         let port = self.port.as_mut().context("no port is open")?;
         let mut batch = Batch::new();
@@ -116,7 +116,7 @@ impl Bench {
         Ok(ready > 0)
     }
 
-    /// Puts frames on the wire, and receives what comes of them until it is `count` frames, or time is over.
+    /// Puts frames on the wire, and receives up to `count` frames until the time limit.
     pub(super) fn exchange(&mut self, frames: &[Vec<u8>], count: usize) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut received = Vec::with_capacity(count);
         let mut injected = 0;
@@ -139,7 +139,7 @@ impl Bench {
         Ok(received)
     }
 
-    /// Puts frames on the wire and wants all of them, in order, as they were.
+    /// Puts frames on the wire, and fails unless all are received unchanged and in order.
     pub(super) fn receives(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         let received = self.exchange(frames, frames.len())?;
         equal(&received, frames)
@@ -165,7 +165,7 @@ impl Bench {
         Ok(sent)
     }
 
-    /// Wants that the device has reported all that was sent.
+    /// Fails unless the device has reported all sent packets.
     pub(super) fn is_reported(&mut self) -> anyhow::Result<()> {
         let end = clock::now() + self.patience;
         loop {
@@ -194,7 +194,7 @@ impl Bench {
         self.sleep(self.patience)
     }
 
-    /// Puts a frame on the wire; returns the room in front of it where it was received.
+    /// Puts a frame on the wire; returns the headroom of the received packet.
     pub(super) fn headroom_of(&mut self, frame: &[u8]) -> anyhow::Result<u16> {
         ensure!(self.machine.inject(frame)?, "the wire is full");
         let end = clock::now() + self.patience;
@@ -221,7 +221,7 @@ pub(super) fn content(packet: &Packet) -> Vec<u8> {
     packet.segments().flatten().copied().collect()
 }
 
-/// Says where two lists of frames differ.
+/// Fails with the first difference between two lists of frames.
 pub(super) fn equal(found: &[Vec<u8>], wanted: &[Vec<u8>]) -> anyhow::Result<()> {
     let lengths = |frame: Option<&Vec<u8>>| frame.map_or("none".to_owned(), |frame| frame.len().to_string());
     let place = (0..found.len().max(wanted.len())).find(|&place| found.get(place) != wanted.get(place));

@@ -11,7 +11,7 @@ pub(super) fn slot(guest: &mut Guest, mac: [u8; 6]) -> anyhow::Result<String> {
     Ok(link.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
-/// Gives devices to vfio-pci, as `polder check` says.
+/// Binds devices to vfio-pci, by the commands that `polder check` prints.
 pub(super) fn take(guest: &mut Guest, slots: &[String]) -> anyhow::Result<()> {
     for module in ["vfio-pci", "vfio_iommu_type1"] {
         guest.ask(&Request::Load(module.to_owned()))?;
@@ -26,7 +26,7 @@ pub(super) fn take(guest: &mut Guest, slots: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives devices back to the kernel's driver, by the program `polder`.
+/// Returns devices to the kernel's driver, with `polder release`.
 pub(super) fn give_back(guest: &mut Guest, polder: &str, slots: &[String]) -> anyhow::Result<()> {
     for slot in slots {
         let said = guest.run(&format!("{polder} release {slot}"))?;

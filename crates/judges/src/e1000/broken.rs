@@ -40,7 +40,7 @@ enum Deed {
     Says(&'static str, fn(&str) -> String),
     /// A command does nothing, and says this.
     Claims(&'static str, &'static str),
-    /// Another process keeps the gateway's files open.
+    /// Another process keeps the gateway's file descriptors open.
     Kept,
     /// The machine lacks nothing.
     Machine,
@@ -54,7 +54,8 @@ const BACK: &str = "bound to driver e1000 again\n";
 /// Register of good frames received.
 const RX_GOOD: u32 = 0x4074;
 
-/// All of them; the kernel's driver has the devices before the first, and the last may leave them anywhere.
+/// All broken gateways; the kernel's driver has the devices before the first, and the last may leave them in any
+/// state.
 const MUTANTS: &[Mutant<Deed>] = &[
     Mutant(
         "has no command that frees a device",
@@ -133,7 +134,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     MUTANTS.iter().map(|mutant| fault_name(mutant.0))
 }
 
-/// Gives each broken gateway the check that has to find it, once a stand-in without a fault has passed.
+/// Runs the matching check on each broken gateway, after a stand-in without a fault has passed.
 pub(super) fn look_for_all(
     judge: &mut Judge,
     verdict: &mut Verdict,
@@ -158,7 +159,7 @@ pub(super) fn look_for_all(
     Ok(())
 }
 
-/// Wants a stand-in without a fault to pass, so that what others do not pass is their fault.
+/// Fails unless a stand-in without a fault passes, so that failures of the others come from their fault.
 fn honest(judge: &mut Judge) -> anyhow::Result<()> {
     begin(judge, HONEST, Before::Kernel)?;
     judge.is_told_who_has_them()?;

@@ -13,7 +13,7 @@ use polder_devices::e1000::statistics::Statistic;
 use polder_devices::e1000::{MacSource, Options, ReceiveFilter};
 use std::time::Duration;
 
-/// All of them, in order.
+/// All checks of the driver, in order.
 pub(super) const CHECKS: &[Check<Bench>] = &[
     ("address and link", address_and_link),
     ("receive sizes", receive_sizes),

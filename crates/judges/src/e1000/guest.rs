@@ -89,13 +89,13 @@ pub(super) enum Before {
     Free,
     /// A gateway runs as a bridge.
     Bridge,
-    /// It does, and has carried packets.
+    /// The gateway runs as a bridge, and has carried packets.
     Used,
-    /// It runs as a router.
+    /// The gateway runs as a router.
     Router,
 }
 
-/// One question to the gateway.
+/// One check of the gateway.
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) before: Before,
@@ -106,7 +106,7 @@ const fn check(name: &'static str, before: Before, examine: fn(&mut Judge) -> an
     Check { name, before, examine }
 }
 
-/// All of them, in an order in which each finds what has to be before it.
+/// All checks, ordered so that each finds the state that it needs.
 pub(super) const CHECKS: &[Check] = &[
     check("check names the driver and the group", Before::Kernel, Judge::is_told_who_has_them),
     check("check is content when vfio-pci has them", Before::Free, Judge::is_content),
@@ -192,7 +192,7 @@ impl Judge {
         Ok(())
     }
 
-    /// With less than the packet memory, and without the right to lock more.
+    /// `polder check` reports a limit of locked memory below the packet memory's size, without CAP_IPC_LOCK.
     pub(super) fn is_told_of_locked_memory(&mut self) -> anyhow::Result<()> {
         let bound = "prlimit --memlock=4194304 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
         for command in ["check", "run --yes"] {

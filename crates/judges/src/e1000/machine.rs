@@ -154,7 +154,7 @@ impl Machine {
         }
     }
 
-    /// Puts a frame on the wire; `false` if QEMU has not read the ones before.
+    /// Puts a frame on the wire; false if QEMU has not read the previous ones.
     pub(super) fn inject(&self, frame: &[u8]) -> anyhow::Result<bool> {
         match self.wire.send(frame) {
             Ok(_) => Ok(true),
@@ -163,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// Takes a frame from the wire that the controller has sent.
+    /// Removes a frame sent by the controller from the wire.
     pub(super) fn extract(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 1 << 16];
         let length = self.wire.recv(&mut frame).ok()?;

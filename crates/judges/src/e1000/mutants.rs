@@ -43,7 +43,7 @@ const RING: u32 = 256;
 const MISSED: u32 = 0x4010;
 const RX_GOOD: u32 = 0x4074;
 
-/// All of them.
+/// All faulty drivers and models.
 pub(super) const MUTANTS: &[Mutant<Fault>] = &[
     write("leaves the FCS on", "receive sizes", |at, value| clear(at, value, RCTL.offset, rctl::STRIP_FCS)),
     write("tells the device a smaller buffer", "receive sizes", |at, value| {

@@ -134,7 +134,7 @@ impl Pair {
         ))
     }
 
-    /// Gives both devices to vfio-pci, as `polder check` says.
+    /// Binds both devices to vfio-pci, by the commands that `polder check` prints.
     ///
     /// # Errors
     /// When the driver does not take them.
@@ -142,12 +142,12 @@ impl Pair {
         binding::take(&mut self.guest, &self.slots)
     }
 
-    /// Gives the first alone to vfio-pci.
+    /// Binds only the first device to vfio-pci.
     pub(super) fn take_first(&mut self) -> anyhow::Result<()> {
         binding::take(&mut self.guest, &self.slots[..1])
     }
 
-    /// Gives both devices back to the kernel's driver.
+    /// Returns both devices to the kernel's driver.
     ///
     /// # Errors
     /// When the driver does not take them.

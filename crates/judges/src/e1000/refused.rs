@@ -37,7 +37,7 @@ impl Machine {
         pair.power_off()
     }
 
-    /// Wants its message of `polder check`, or of a gateway that cannot open its ports.
+    /// Fails unless `polder check`, or a gateway that cannot open its ports, prints the expected message.
     pub(super) fn is_told(&self, pair: &mut Pair, patience: Duration) -> anyhow::Result<()> {
         pair.configure_bridge(None)?;
         let program = match self.iommu {

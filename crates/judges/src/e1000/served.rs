@@ -35,7 +35,7 @@ const OVERRUNS: [&str; 2] = ["rx_missed_errors", "rx_no_buffer_count"];
 pub enum Driver {
     /// The kernel's, in softirq.
     Kernel,
-    /// The same, in a NAPI thread.
+    /// The kernel, in a NAPI thread.
     KernelThreaded,
     /// Polder's, with `balance` or without.
     Polder {

@@ -106,7 +106,7 @@ impl<'a> Bed<'a> {
         self.shell(name, SETTINGS).map(drop)
     }
 
-    /// Without offloads for XDP, to which a partial checksum is a wrong one.
+    /// Connects two interfaces by a veth without offloads, because XDP would see partial checksums as wrong ones.
     fn wire(&self, a: Place, b: Place) -> anyhow::Result<()> {
         let end = |place: Place| anyhow::Ok(End { namespace: self.machine(place.0)?, interface: place.1 });
         match self.mode {

@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 struct Way {
     machines: [Namespace; 4],
     generator: Generator,
-    /// None where the kernel is alone.
+    /// The gateway; `None` if the kernel forwards alone.
     gateway: Option<Gateway>,
     /// Dropped last, as the namespaces are its.
     _topology: Topology,
@@ -130,7 +130,7 @@ const EITHER: &str = "ip route add 203.0.113.0/24 nexthop via 10.83.2.2 nexthop 
 /// Cost of a packet beyond that with the kernel alone, by mode.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// None is the kernel alone, once more.
+    /// Mode of the gateway; `None` for a second run of the kernel alone.
     pub mode: Option<Mode>,
     /// Nanoseconds more than the first in the same round.
     pub more: Samples,

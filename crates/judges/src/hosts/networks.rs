@@ -96,7 +96,7 @@ pub(super) const BRIDGE: Network = Network {
     ..Network::NONE
 };
 
-/// The same interfaces; the kernel has no bridge of them, only Polder.
+/// The same interfaces without a bridge in the kernel; only Polder bridges them.
 pub(super) const PORTS: Network = Network {
     setup: &[
         Script("host", "ip address add 10.5.0.2/24 dev eth0"),

@@ -87,13 +87,13 @@ impl Service {
         Self { at, kind: Kind::State { start, stop }, late: false, files: &[] }
     }
 
-    /// The same service with files.
+    /// Adds configuration files to the service.
     pub(super) const fn with(mut self, files: &'static [(&'static str, &'static str)]) -> Self {
         self.files = files;
         self
     }
 
-    /// The same service, started after Polder alone.
+    /// Starts the service after Polder instead of before.
     pub(super) const fn late(mut self) -> Self {
         self.late = true;
         self
@@ -141,13 +141,13 @@ impl Probe {
         Self::new(name, Ask::Own(ask))
     }
 
-    /// The same probe, for which `polder check` may say that it does not work.
+    /// Marks the probe as one that `polder check` may report as not working.
     pub(super) const fn said(mut self, words: &'static [&'static str]) -> Self {
         self.said = words;
         self
     }
 
-    /// The same probe, of something that the kernel alone cannot do.
+    /// Marks the probe as one that works only with Polder.
     pub(super) const fn polder_alone(mut self) -> Self {
         self.polder_alone = true;
         self

@@ -27,7 +27,7 @@ struct Lacking {
 }
 
 impl Lacking {
-    /// All of a mode.
+    /// All gateways of a mode.
     fn all(mode: &'static str) -> impl Iterator<Item = Self> {
         let is_there = move |check: &Check| mode == MODES[0] || TWICE_AT_XDP.contains(check);
         let checks = Check::ALL.into_iter().filter(|&check| check != Check::Fence).filter(is_there);
@@ -79,8 +79,8 @@ pub struct Examination {
 }
 
 impl Examination {
-    /// Takes the results of gateways without a fast path. Gateways with all checks are to be examined if `is_honest`, and those
-    /// that lack one in the modes of `lacking`.
+    /// Starts an examination with the results of gateways without a fast path. Gateways with all checks are examined
+    /// if `is_honest`, and gateways that lack one check in the modes of `lacking`.
     ///
     /// # Errors
     /// When there are no such results.

@@ -33,11 +33,11 @@ pub type Tell<'t> = &'t mut dyn FnMut(&str, Frames) -> bool;
 /// Gateway that is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// One without a fast path.
+    /// A gateway without a fast path.
     Slow,
-    /// One with it.
+    /// A gateway with a fast path.
     Fast,
-    /// One whose programs lack a check.
+    /// A gateway whose programs lack a check.
     Lacking(Check),
 }
 
@@ -126,7 +126,7 @@ impl Reference {
 }
 
 impl Bench {
-    /// All of a mode.
+    /// All benches of a mode.
     pub fn all(mode: &'static str) -> [Self; 5] {
         let [first, second, third] = [0, 1, 2].map(Place::Tunnel);
         [Place::Bridge, first, second, third, Place::Routes].map(|place| Self { place, mode })

@@ -269,7 +269,7 @@ fn machine(topology: &mut Topology, role: &str) -> anyhow::Result<Namespace> {
     Ok(namespace)
 }
 
-/// Gives the router its addresses, routes and neighbours. Answers the flows that it has networks for.
+/// Configures the router's addresses, routes and neighbours; returns the flows that use these networks.
 fn networks(near: &Namespace) -> anyhow::Result<&'static [Flow]> {
     let vlan = |port: &str, vlan: &str| {
         let name = format!("{port}.{vlan}");

@@ -27,7 +27,7 @@ impl fmt::Debug for Sink {
 }
 
 impl Sink {
-    /// Takes all frames that come in by an interface from here on.
+    /// Captures all frames that the interface receives from now on.
     ///
     /// # Errors
     /// When the interface cannot be opened.

@@ -14,7 +14,7 @@ const SLOTS: u32 = 2048;
 
 /// Medium at the model's network side.
 pub enum Wire {
-    /// Nothing: all sent frames are lost.
+    /// No device: all sent frames are lost.
     None,
     /// A TAP of that name in the namespace of the calling thread, with this MTU.
     Tap {

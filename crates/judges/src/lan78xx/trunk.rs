@@ -90,7 +90,7 @@ struct TrunkTx {
 }
 
 impl TrunkTx {
-    /// Takes the tag off a frame of our VLAN.
+    /// Removes the tag from a frame of our VLAN.
     fn untag(&self, packet: &mut Packet) -> bool {
         let bytes = packet.bytes_mut();
         let is_tagged = bytes.get(12..14) == Some(&EtherType::VLAN.0.to_be_bytes());

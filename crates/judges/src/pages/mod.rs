@@ -24,7 +24,7 @@ pub use run::{Failure, Verdict, run};
 
 use crate::examination::{Need, require};
 
-/// One page: name, text, machines.
+/// One page of the documentation: name, text, machines.
 macro_rules! entry {
     ($name:literal) => {
         (

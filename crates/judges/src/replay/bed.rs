@@ -31,10 +31,10 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Both.
+    /// Both sides.
     pub(super) const ALL: [Self; 2] = [Self::West, Self::East];
 
-    /// The other one.
+    /// The opposite side.
     pub(super) fn other(self) -> Self {
         match self {
             Self::West => Self::East,
@@ -66,20 +66,20 @@ const MAGIC: &[u8; 12] = b"polder-mark ";
 #[derive(Debug)]
 struct Site {
     bridge: Namespace,
-    /// By side.
+    /// Packet sockets of the stations, by side.
     stations: [PacketSocket; 2],
 }
 
 /// Frames that left a bridge because of one burst.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Left {
-    /// By the other side than that of the burst, in order.
+    /// Frames that left by the opposite side, in order.
     pub(super) passed: Vec<Vec<u8>>,
-    /// By the side of the burst.
+    /// Frames that left by the side that received the burst.
     pub(super) returned: Vec<Vec<u8>>,
 }
 
-/// Both bridges.
+/// Both bridges, Polder's and the kernel's.
 #[derive(Debug)]
 pub(super) struct Bed {
     topology: Topology,
@@ -141,7 +141,7 @@ impl Bed {
         Ok([kernel, polder])
     }
 
-    /// Has Polder run with a fault, or without.
+    /// Runs Polder with a fault, or without one.
     pub(super) fn reload(&self, mode: &str, fault: Option<&Fault>) -> anyhow::Result<()> {
         self.gateway.reload(&tables(mode, fault.map_or("", |fault| fault.tables)))
     }

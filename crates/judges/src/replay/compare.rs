@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 /// The frames of one burst that left a bridge, beside the sent frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// By sent frame: true if it left the bridge byte for byte.
+    /// For each sent frame, true if it left the bridge unchanged.
     pub(super) carried: Vec<bool>,
     /// Frames that left and were not sent so.
     pub(super) foreign: Vec<Vec<u8>>,
     /// Carried frames that would have to move for the order of the capture.
     pub(super) misplaced: Vec<usize>,
-    /// The same within each flow.
+    /// Misplaced frames within each flow.
     pub(super) misplaced_in_flow: Vec<usize>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Difference {
     pub(super) carried_alone: Vec<usize>,
     /// Frames that left Polder's bridge out of the order of the capture.
     pub(super) reordered: Vec<usize>,
-    /// The same within each flow.
+    /// Reordered frames within each flow.
     pub(super) reordered_in_flow: Vec<usize>,
 }
 

@@ -10,7 +10,7 @@ pub(super) struct Explanation {
     covers: fn(&[u8], Option<&[u8]>) -> bool,
 }
 
-/// All of them. What no rule covers counts.
+/// All accepted explanations; a difference without one counts as a failure.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     Explanation {
         name: "BPDUs",

@@ -134,7 +134,7 @@ impl Burst {
     }
 }
 
-/// Both bridges, with ports of Polder in one mode.
+/// Both bridges, with Polder's ports in one mode.
 struct Replay {
     bed: Bed,
     mode: &'static str,
@@ -264,7 +264,7 @@ impl Comparison {
         }
     }
 
-    /// Gives Polder each fault in turn, until its check fails, and takes it back until the check holds.
+    /// Applies each fault to Polder until its check fails, and removes the fault until the check passes again.
     fn examine_faults(
         &mut self,
         replay: &mut Replay,

@@ -19,7 +19,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 5] =
         [Self::NothingLost, Self::NothingChanged, Self::NothingAdded, Self::FlowOrderKept, Self::OrderKept];
     /// Checks that a bridge has to pass: segments that are merged change places with frames of other flows (ADR 0012).
@@ -47,7 +47,7 @@ pub(super) struct Fault {
     pub(super) tables: &'static str,
 }
 
-/// All of them.
+/// All faults of the bridge.
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "arp-filtered",
@@ -74,7 +74,7 @@ pub(super) struct Wire {
     pub(super) spoil: fn(&mut Left),
 }
 
-/// All of them.
+/// All faults of the wire.
 pub(super) const WIRES: &[Wire] = &[
     Wire { name: "identifications-count-up", check: Check::NothingChanged, spoil: count_up },
     Wire { name: "cut-short", check: Check::NothingChanged, spoil: cut_short },

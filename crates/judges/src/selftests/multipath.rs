@@ -101,7 +101,7 @@ enum Flow {
     Label,
     /// Packets of this type in GRE over IPv4, with different inner addresses.
     Gre(u16),
-    /// The same over IPv6.
+    /// GRE over IPv6.
     Gre6(u16),
 }
 
@@ -289,7 +289,7 @@ fn one_way(net: &Net, flow: Flow, hash: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same route by next-hop objects.
+/// The multipath route as next-hop objects.
 fn objects(net: &Net, flow: Flow, which: usize) -> anyhow::Result<()> {
     policy(net, "1")?;
     let is_v6 = flow.is_v6();

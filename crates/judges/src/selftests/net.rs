@@ -139,7 +139,7 @@ impl Net {
         Ok(())
     }
 
-    /// Has the forwarder route: the kernel by sysctl, Polder with a router's port on each interface.
+    /// Configures the forwarder as a router: the kernel by sysctl, Polder with a router's port on each interface.
     pub(super) fn route_with(mut self, topology: &Topology, ports: &[&str]) -> anyhow::Result<Self> {
         let kernel = if self.who == Forwarder::Kernel { "1" } else { "0" };
         self.set("ipv4/ip_forward", kernel)?;
@@ -261,7 +261,7 @@ impl Net {
         self.send(from, &link(self.mac(port)?, self.host_mac(from)?, kind, packet))
     }
 
-    /// The same for many packets: link-layer addresses are looked up once.
+    /// Like [`Net::send_packet`] for many packets: MAC addresses are looked up once.
     pub(super) fn send_packet_cached(
         &self,
         from: &'static str,
@@ -337,7 +337,7 @@ fn namespace(topology: &mut Topology, role: &str) -> anyhow::Result<Namespace> {
     Ok(namespace)
 }
 
-/// Gives an interface addresses.
+/// Adds addresses to an interface.
 pub(super) fn addresses(namespace: &Namespace, interface: &str, list: &[&str]) -> anyhow::Result<()> {
     for address in list {
         let mut words = vec!["address", "add", address, "dev", interface];

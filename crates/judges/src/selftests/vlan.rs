@@ -136,7 +136,7 @@ fn vlan_deletion(net: &Net) -> anyhow::Result<()> {
     net.reaches("h1", "192.0.2.2", &[])
 }
 
-/// Without a VLAN for untagged frames these are dropped, and tagged ones pass.
+/// A port without a native VLAN drops untagged frames and passes tagged ones.
 fn drop_untagged(net: &Net) -> anyhow::Result<()> {
     net.reaches("h1", "192.0.2.2", &[])?;
     net.change(&["bridge vlan add dev sw1 vid 1"], &TAGGED_ALONE.tables(""))?;

@@ -40,7 +40,7 @@ fn congested_far<E: Encapsulation>(judge: &mut Judge<E>) -> anyhow::Result<u64> 
     congested(&netstat?, &snmp6?).context("the kernel counts no marks")
 }
 
-/// The same, as the host counts them.
+/// Congestion marks as the host counts them.
 fn congested_near<E: Encapsulation>(judge: &Judge<E>) -> anyhow::Result<u64> {
     let [netstat, snmp6] = COUNTERS.map(|file| judge.near(&format!("cat {file}")));
     congested(&netstat?, &snmp6?).context("the namespace counts no marks")

@@ -97,7 +97,7 @@ trait Encapsulation: Sized + 'static {
     /// Checks one of which has to find a fault, those with the kernel's verdict first.
     fn telling(fault: Self::Fault, tunnel: &Self::Tunnel) -> Vec<Check<Self>>;
 
-    /// Gives Polder a fault, or takes it away.
+    /// Applies a fault to Polder, or removes it.
     fn set_fault(judge: &mut Judge<Self>, fault: Option<Self::Fault>) -> anyhow::Result<()> {
         judge.wire.ways().fault = fault;
         Ok(())
@@ -189,7 +189,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
         E::set_fault(judge, Some(self.0))
     }
 
-    /// In each of the tunnels one check that fails is enough.
+    /// Runs the checks in each tunnel until one fails.
     fn find(&self, judge: &mut Judge<E>) -> anyhow::Result<Option<String>> {
         let mut found = Vec::new();
         for tunnel in E::tunnels_of(self.0) {
@@ -200,7 +200,7 @@ impl<E: Encapsulation> Fault<Judge<E>> for Broken<E> {
         Ok(found.map(|found| found.join(", ")))
     }
 
-    /// Takes the fault from the wire, and waits until the tunnels carry again.
+    /// Removes the fault from the wire, and waits until the tunnels carry packets again.
     fn remove(&self, judge: &mut Judge<E>) -> anyhow::Result<()> {
         E::set_fault(judge, None)?;
         E::tunnels_of(self.0).into_iter().try_for_each(|tunnel| E::reaches(judge, tunnel))

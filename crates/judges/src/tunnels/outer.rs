@@ -146,7 +146,7 @@ impl Outer {
         frame.get(at..at + length).is_some_and(|source| source == octets)
     }
 
-    /// Lets a later fragment begin eight bytes too late.
+    /// Increases the offset of a later fragment by eight bytes.
     pub(super) fn delay_fragment(&self, frame: &mut [u8]) {
         if self.offset == 0 {
             return;
@@ -220,7 +220,7 @@ pub(super) fn is_echo(frame: &[u8], inner: Option<(u16, usize)>) -> bool {
     protocol && !is_cut(frame, inner) && frame.get(kinds.0).is_some_and(|kind| kinds.1.contains(kind))
 }
 
-/// Takes back one hop that the packet inside has been counted.
+/// Reverts one decrement of the inner packet's TTL.
 pub(super) fn give_hop_back(frame: &mut [u8], (protocol, start): (u16, usize)) {
     if protocol == 0x0800 && frame.len() >= start + 20 {
         frame[start + 8] = frame[start + 8].wrapping_add(1);

@@ -203,7 +203,7 @@ impl<F: Faulty> Shared<F> {
         relayed.iter().for_each(|relayed| self.arrives(&mut ways, relayed));
     }
 
-    /// Lets a frame arrive at Polder.
+    /// Delivers a frame to Polder.
     fn hears(&self, fault: Option<F>, frame: Vec<u8>) -> rustix::io::Result<()> {
         let heard = match fault {
             Some(fault) => fault.heard(frame.clone(), F::read(&frame).as_ref()),
@@ -230,7 +230,7 @@ impl<F: Faulty> Shared<F> {
         copies.iter().for_each(|copy| self.arrives(&mut ways, copy));
     }
 
-    /// Lets a frame of Polder arrive at the kernel.
+    /// Delivers a frame from Polder to the kernel.
     fn arrives(&self, ways: &mut Ways<F>, frame: &[u8]) {
         ways.note(From::Polder, frame);
         self.kernel.send(frame);

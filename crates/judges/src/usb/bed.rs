@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Time that a check waits for what is not yet there: the guest is emulated.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
-/// The same where something is broken, and it will not come.
+/// Time limit for a frame of a broken device, which is not expected to arrive.
 const IMPATIENCE: Duration = Duration::from_millis(1000);
 /// Techniques of a driver, each of them off once.
 pub(super) const ONE_OFF: [Techniques; 5] = {
@@ -147,7 +147,7 @@ impl<S: Subject> Testbed<S> {
         Ok(look(&mut self.plugged()?.served.bench().adapter))
     }
 
-    /// Puts the port in place, and waits for the link.
+    /// Installs the port, and waits for the link.
     pub(super) fn opened(&mut self, port: S::Port) -> anyhow::Result<()> {
         self.port = Some(port);
         ensure!(self.until(|bed| Ok(bed.port()?.has_link()))?, "no link");

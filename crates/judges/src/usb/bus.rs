@@ -32,7 +32,7 @@ pub struct Bus<M> {
 }
 
 impl<M: Model> Bus<M> {
-    /// Puts `device` behind a bus of its speed.
+    /// Attaches `device` to a bus of its speed.
     pub fn new(device: M) -> Self {
         let (now, free) = (Nanos(0), Nanos(0));
         Self {

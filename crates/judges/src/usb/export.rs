@@ -46,7 +46,7 @@ fn read(device: &str, name: &str) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Gives the device to `usbip-host`, once it is there and that has none.
+/// Binds the device to `usbip-host` once it exists and has no driver.
 fn bind(device: &str) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         if read(device, "usbip_status").is_ok_and(|status| status == AVAILABLE) {

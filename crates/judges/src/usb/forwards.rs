@@ -68,7 +68,7 @@ fn shown(guest: &mut Guest) -> anyhow::Result<Value> {
     shown["ports"].as_array().and_then(|ports| ports.first()).cloned().context("the gateway shows no port")
 }
 
-/// Puts the TAP's end into a network of its own, as the station that the gadget's neighbour table has.
+/// Moves the TAP's end into its own namespace, as the station in the gadget's neighbour table.
 fn behind(guest: &mut Guest) -> anyhow::Result<()> {
     guest.run(&format!("ip netns add {FAR}"))?;
     guest.run(&format!("ip link set {TAP} netns {FAR}"))?;

@@ -177,7 +177,7 @@ impl Fault<Judge> for (ModemFault, &'static str) {
         format!("{:?}", self.0)
     }
 
-    /// Only what changes the modem's state is needed of the checks before.
+    /// Runs only those earlier checks that change the modem's state.
     fn apply(&self, judge: &mut Judge) -> anyhow::Result<()> {
         judge.attach(ModemOptions { searches: 0, ..ModemOptions::default() })?;
         let before = DIALOGUE.iter().take_while(|(name, ..)| *name != self.1);
@@ -229,7 +229,7 @@ impl Judge {
         self.shown.as_mut().context("no modem is attached")
     }
 
-    /// Gives a command; returns what is wrong with the answer.
+    /// Sends a command; returns the error in the answer, if any.
     fn ask(&mut self, arguments: &str, words: &[&str]) -> anyhow::Result<Option<String>> {
         interrupt::check()?;
         let shown = self.shown()?;

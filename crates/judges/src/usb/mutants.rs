@@ -27,7 +27,7 @@ pub(super) enum Fault {
     WrongWay,
     /// Interrupt URBs have another interval.
     Interval(u32),
-    /// No URB is taken back.
+    /// URBs are never cancelled.
     KeepUrbs,
     /// A control request is not sent, and counts as done.
     Forget(u8),

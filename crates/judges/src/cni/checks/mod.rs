@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A check: its name, and a question whose answer is numbers that are worth telling.
 pub(super) type Check = (&'static str, fn(&mut Bench) -> anyhow::Result<String>);
 
-/// All of them.
+/// All checks of the plugin.
 pub(super) const CHECKS: &[Check] = &[
     ("add", calls::add),
     ("check", calls::check),

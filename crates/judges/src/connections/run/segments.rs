@@ -106,7 +106,7 @@ impl Run<'_> {
         self.send((index, from), Some(&segment), (bytes, Odd::Plain), name)
     }
 
-    /// The other end advertises the largest window, and the end sends a segment far within it.
+    /// The other end advertises the largest window, and this end sends a segment far within it.
     pub(super) fn leap(&mut self, (of, from): (usize, Sender)) -> anyhow::Result<()> {
         let Some(index) = self.index(of) else { return Ok(()) };
         self.of_tcp((index, opposite(from)), |own, other| Segment {

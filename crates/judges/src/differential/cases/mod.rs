@@ -18,13 +18,13 @@ use super::packet::{IPV4, IPV6, V4, V6, frame, short};
 use super::twin::Side;
 use std::collections::BTreeSet;
 
-/// By the eastern station.
+/// Destination behind the eastern station.
 pub(super) const FAR: [u8; 4] = [198, 18, 7, 7];
-/// By the southern one, whose link is narrow.
+/// Destination behind the southern station, whose link has a small MTU.
 pub(super) const NARROW: [u8; 4] = [198, 19, 7, 7];
-/// By the second western station: back where packets come from.
+/// Destination behind the second western station: packets leave by the link that received them.
 pub(super) const BACK: [u8; 4] = [198, 20, 7, 7];
-/// The same of IPv6.
+/// IPv6 destination behind the eastern station.
 pub(super) const FAR_V6: [u8; 16] = doc(0x18);
 pub(super) const NARROW_V6: [u8; 16] = doc(0x19);
 pub(super) const BACK_V6: [u8; 16] = doc(0x20);
@@ -39,7 +39,7 @@ pub(super) const fn doc(net: u16) -> [u8; 16] {
     [0x20, 1, 0x0d, 0xb8, high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]
 }
 
-/// One question to both routers.
+/// Input that both routers get.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     /// Its name: family or layer, what is odd, and where it goes.
@@ -51,7 +51,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The same with other frames.
+    /// This case with changed frames.
     pub(super) fn changed(&self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         Self { frames: self.frames.iter().map(|frame| change(frame)).collect(), ..self.clone() }
     }

@@ -25,7 +25,7 @@ pub(super) const OVERRUN: &str = "overrun";
 pub(super) const FILTER: &str = "filter";
 pub(super) const BINDS: &str = "driver and EEPROM";
 
-/// All of them, in an order in which each can be held.
+/// All checks, ordered so that each finds the state that it needs.
 pub(super) const CHECKS: &[Check] = &[
     (BINDS, binds),
     ("link", has_link),
@@ -313,14 +313,14 @@ fn memory(bed: &mut Testbed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wants that all frames that have left were as they have to be.
+/// Fails unless all sent frames were correct.
 fn no_complaints(bed: &Testbed) -> anyhow::Result<()> {
     let complaints = bed.wire.traffic().complaints;
     ensure!(complaints.is_empty(), "on the wire: {}", complaints.join(", "));
     Ok(())
 }
 
-/// One second of TCP with the far end; Mbit/s that arrived.
+/// Runs TCP with the far end for one second; returns the Mbit/s received.
 fn iperf3(bed: &mut Testbed, flag: &str) -> anyhow::Result<f64> {
     let mut server = bed.far.command("iperf3");
     server.args(["--server", "--one-off", "--forceflush", "--bind", &FAR.to_string()]);

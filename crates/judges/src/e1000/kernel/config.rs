@@ -43,7 +43,7 @@ pub(super) enum Place {
     OffsetPort,
     /// The port that is that register.
     ValuePort,
-    /// Nothing of the device's.
+    /// No register of the device.
     Nowhere,
 }
 

@@ -15,7 +15,8 @@ const MODULES: &[&str] = &["vfio-pci", "vfio_iommu_type1", "tun"];
 /// The address that the remedy sets.
 const SET: &str = "02:70:6f:00:03:02";
 
-/// Wants the gateway to say what is wrong and what to do, and to open the port once that is done.
+/// Fails unless the gateway reports the damaged EEPROM with a remedy, and opens the port after the remedy was
+/// applied.
 pub(in super::super) fn eeprom(program: &Path) -> anyhow::Result<()> {
     let polder = polder::program()?;
     let polder = polder.to_str().context("the path of `polder` is not text")?;

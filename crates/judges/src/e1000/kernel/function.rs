@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Takes the machine's memory, of files that are as long as they say and stay so.
+    /// Maps the machine's memory from files, whose sizes are checked and sealed.
     fn map(&mut self, pieces: Vec<Piece>) -> anyhow::Result<()> {
         let old = core::mem::take(&mut self.mappings);
         self.windows.clear();

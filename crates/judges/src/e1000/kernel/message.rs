@@ -106,7 +106,7 @@ impl Connection {
         Self(socket)
     }
 
-    /// Another name of it, by which it is ended.
+    /// Duplicates the connection, to shut it down from another thread.
     pub(super) fn try_clone(&self) -> std::io::Result<Self> {
         self.0.try_clone().map(Self)
     }

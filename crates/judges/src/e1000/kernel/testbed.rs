@@ -165,7 +165,7 @@ impl Testbed {
         self.guest.ask(&Request::Write(path.to_owned(), text.to_owned())).map(drop)
     }
 
-    /// Takes the device from the driver, and gives it back.
+    /// Unbinds the device from the driver, and binds it again.
     pub(super) fn bind(&mut self) -> anyhow::Result<()> {
         let driver = "/sys/bus/pci/drivers/e1000";
         self.guest.log()?;
@@ -177,7 +177,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Gives the interface its addresses and its VLAN, and waits for the link.
+    /// Configures addresses and a VLAN of the interface, and waits for the link.
     pub(super) fn configure(&mut self) -> anyhow::Result<()> {
         let station = STATION.map(|byte| format!("{byte:02x}")).join(":");
         // The driver offers to check received checksums, but does not by default.

@@ -85,7 +85,7 @@ impl Wire {
         state.traffic.complaints.clear();
     }
 
-    /// Takes a frame for the station.
+    /// Removes a frame sent by the controller from the wire.
     pub(super) fn take(&self) -> Option<Vec<u8>> {
         self.lock().kept.pop_front()
     }

@@ -8,7 +8,7 @@ use super::super::networks::ROUTER;
 use super::super::recipe::{Ask, Mutant, Network, Probe, Recipe, Script, Service, Wire};
 use super::{FORWARDS_NOTHING, NONE};
 
-/// Takes a radio from the machine's own namespace, by its number, as the file system shows the radios of this one.
+/// Moves a radio out of the machine's own namespace, by its number in sysfs.
 macro_rules! radio {
     ($radio:literal, $interface:literal) => {
         concat!(

@@ -1,6 +1,6 @@
 //! Commands that recipes share.
 
-/// Nothing comes in by an interface.
+/// Drops all received packets of an interface.
 macro_rules! deaf {
     ($at:literal, $interface:literal) => {
         (
@@ -17,7 +17,7 @@ macro_rules! deaf {
     };
 }
 
-/// Nothing leaves by an interface, packet sockets' frames included.
+/// Drops all sent packets of an interface, including frames of packet sockets.
 macro_rules! mute {
     ($at:literal, $interface:literal) => {
         (

@@ -62,8 +62,8 @@ pub(super) const RECIPE: Recipe = Recipe {
     ..NONE
 };
 
-/// Without udev interfaces are ready at once where `/sys` is for reading alone, as in a container. The namespace's mounts are
-/// the command's own.
+/// Starts the daemon without udev: interfaces are ready at once if `/sys` is read-only, as in a container. The
+/// command has its own mount namespace.
 const DAEMON: &str = "
     mkdir -p {dir}/network {dir}/netif /run/systemd/network /run/systemd/netif
     cp {dir}/lan.network {dir}/wan.network {dir}/network; chown -R systemd-network {dir}/netif

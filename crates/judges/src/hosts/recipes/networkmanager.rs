@@ -51,8 +51,8 @@ pub(super) const RECIPE: Recipe = Recipe {
     ..NONE
 };
 
-/// Without udev interfaces are ready at once where `/sys` is for reading alone, as in a container. The namespace's mounts are
-/// the command's own.
+/// Starts the daemon without udev: interfaces are ready at once if `/sys` is read-only, as in a container. The
+/// command has its own mount namespace.
 const DAEMON: &str = "
     mkdir -p {dir}/connections {dir}/more {dir}/run {dir}/lib /run/NetworkManager
     for name in lan wan; do install -m 600 {dir}/$name.keyfile {dir}/connections/$name.nmconnection; done

@@ -146,7 +146,7 @@ impl Judge {
         result
     }
 
-    /// The other end of a test with iperf3, ready for one client.
+    /// Starts the other end of an iperf3 test, for one client.
     fn listen(&self, case: &Case) -> anyhow::Result<Running> {
         let mut server = self.namespace.command("iperf3");
         // Else it keeps what it says until it ends.

@@ -82,7 +82,7 @@ enum Depth {
     Basic,
     /// TCP and VLANs too.
     Traffic,
-    /// Everything.
+    /// All checks.
     Full,
 }
 
@@ -135,7 +135,7 @@ fn broken() -> Vec<(&'static str, FaultyDevice)> {
     ]
 }
 
-/// One question to one adapter: its name and the function.
+/// One check of an adapter: its name and the function.
 type Check = (&'static str, fn(&mut Judge, &mut Case) -> anyhow::Result<()>);
 
 /// Checks of honest adapters, each with the extent from which on it is made.
@@ -191,7 +191,7 @@ struct Judge {
     case: Option<Case>,
 }
 
-/// One adapter, attached.
+/// One attached adapter.
 struct Case {
     shown: Shown,
     /// The interface in the guest.

@@ -90,7 +90,7 @@ fn pings_v6(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     judge.near(&outside).map(drop)
 }
 
-/// Both families, with the router's address inside as the sender.
+/// Packets longer than the path MTU, in both families: the inner sender of the error is the router's address.
 fn too_long_on_the_way(judge: &mut Judge, tunnel: &Tunnel) -> anyhow::Result<()> {
     for (to, router) in [tunnel.near(), tunnel.near_v6()].iter().zip(tunnel.routers()) {
         time_exceeded(judge, (to, &router))?;

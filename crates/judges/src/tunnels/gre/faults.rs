@@ -26,7 +26,7 @@ const fn of_packets(name: &'static str, spoil: Spoil) -> Fault {
     Fault { name, tunnels: [&FULL_PACKETS, &FULL_PACKETS_V6], spoil }
 }
 
-/// All of them.
+/// All faults.
 pub(super) const FAULTS: &[Fault] = &[
     fault("wrong-checksum", |frame, outer| {
         if let Some(field) = field(frame, outer, CHECKSUM) {
@@ -106,7 +106,7 @@ fn set_type(frame: &mut [u8], outer: &Outer, kind: [u8; 2]) {
     outer.seal_gre(frame);
 }
 
-/// Puts an Ethernet header in front of the payload, whose type is that of a packet.
+/// Inserts an Ethernet header before the payload of a packet tunnel.
 fn link_header(frame: &mut Vec<u8>, outer: &Outer) {
     let Some((protocol, start)) = packet(frame, outer) else { return };
     let [high, low] = protocol.to_be_bytes();

@@ -62,7 +62,7 @@ impl Encapsulation for Kernel {
         [&checks::ALL, routed].concat()
     }
 
-    /// One over each family.
+    /// One tunnel over each address family.
     fn tunnels_of(fault: Fault) -> Vec<&'static Tunnel> {
         fault.tunnels.to_vec()
     }

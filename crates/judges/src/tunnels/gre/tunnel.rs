@@ -9,7 +9,7 @@ pub(super) const ENDS: [[&str; 2]; 2] = [["10.77.0.1", "10.77.0.2"], ["fd77::1",
 /// Addresses at the ends of tunnels that carry packets.
 pub(super) const PACKET_ENDS: [[&str; 2]; 2] = [["10.77.1.1", "10.77.1.2"], ["fd77:1::1", "fd77:1::2"]];
 
-/// One tunnel, with the same options at both ends.
+/// A tunnel with the same options at both ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tunnels) struct Tunnel {
     pub(super) name: &'static str,

@@ -111,7 +111,7 @@ fn left<const V6: bool>(
     Ok(())
 }
 
-/// No tunnel has these ends and that protocol.
+/// A packet with the tunnel's end addresses but another inner protocol.
 pub(super) fn other_protocol<const V6: bool>(judge: &mut Judge<V6>, tunnel: &Tunnel) -> anyhow::Result<()> {
     left(judge, tunnel, |frame, outer| outer.set_protocol(frame, PROTOCOLS[usize::from(!V6)]))
 }

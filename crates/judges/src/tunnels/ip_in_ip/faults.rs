@@ -9,13 +9,13 @@ use crate::tunnels::wire::Faulty;
 /// Misdeed of a broken encapsulator.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// It spoils packets.
+    /// Corrupts sent packets.
     Spoils(fn(&mut Vec<u8>, &Outer)),
-    /// It sends other packets in place of one.
+    /// Sends other packets in place of one.
     Sends(fn(Vec<u8>, &Outer) -> Vec<Vec<u8>>),
-    /// It hears frames otherwise, or not at all.
+    /// Changes or drops received frames.
     Hears(fn(Vec<u8>, Option<&Outer>) -> Option<Vec<u8>>),
-    /// Another text takes the place of one in its configuration, once.
+    /// Replaces one text of the configuration by another.
     Configured(&'static str, &'static str),
 }
 use Deed::{Configured, Hears, Sends, Spoils};

@@ -34,19 +34,19 @@ impl Outer {
         frame[20] & BOUND != 0
     }
 
-    /// Says whether the outer packet may be cut on the way.
+    /// Sets or clears DF of the outer packet.
     pub(super) fn set_forbids_cuts(&self, frame: &mut [u8], forbids: bool) {
         frame[20] = frame[20] & !BOUND | if forbids { BOUND } else { 0 };
         self.repair(frame);
     }
 
-    /// Says another protocol behind the outer header.
+    /// Sets the protocol number in the outer header.
     pub(super) fn set_protocol(&self, frame: &mut [u8], protocol: u8) {
         frame[23] = protocol;
         self.repair(frame);
     }
 
-    /// Says another sender, which ends in that octet.
+    /// Sets the last octet of the outer source address.
     pub(super) fn set_sender(&self, frame: &mut [u8], last: u8) {
         frame[29] = last;
         self.repair(frame);

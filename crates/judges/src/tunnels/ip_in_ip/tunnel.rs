@@ -13,13 +13,13 @@ const ENDS: [[&str; 2]; 3] =
 pub(super) enum Place {
     /// Neither end has options.
     Plain,
-    /// Both ends take packets that they then have to cut outside, and the outer time to live is that inside.
+    /// Both ends accept packets that need outer fragmentation, and copy the inner TTL to the outer header.
     Promising,
     /// Polder's outer packets must not be cut, and have a time to live and a DSCP of their own.
     Bound,
 }
 
-/// One tunnel.
+/// A tunnel between Polder and the guest.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tunnels) struct Tunnel {
     name: &'static str,

@@ -19,7 +19,7 @@ const PING_SIZES: [u16; 8] = [0, 1, 17, 64, 333, 1001, 1400, 1402];
 const PORT: u16 = 7007;
 /// Time for which TCP runs in one direction.
 const TCP_TIME: Duration = Duration::from_millis(200);
-/// The same where that time shows no data: longer than retransmissions take.
+/// Longer time limit for streams: longer than retransmissions take.
 const PATIENT: Duration = Duration::from_secs(3);
 
 /// Every check, in the order in which they are made.

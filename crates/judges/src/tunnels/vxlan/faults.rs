@@ -13,13 +13,13 @@ type Replicate = fn(Vec<u8>, &mut dyn Iterator<Item = Vec<u8>>, bool) -> Vec<Vec
 /// Misdeed of a broken encapsulator.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// It spoils packets, whose checksum it then makes right.
+    /// Corrupts packets and corrects their checksum.
     Spoils(fn(&mut [u8], &Outer)),
-    /// It spoils the checksum.
+    /// Corrupts the checksum.
     Checksum(fn(&mut [u8], &Outer)),
-    /// It sends other packets in place of one to a tunnel with several remotes.
+    /// Sends other packets in place of one into a tunnel with several remotes.
     Replicates(Replicate),
-    /// It sends packets of one remote to another.
+    /// Relays packets from one remote to another.
     Relays,
 }
 
@@ -36,7 +36,7 @@ const fn fault(name: &'static str, tunnel: &'static Tunnel, deed: Deed) -> Fault
     Fault { name, tunnel, deed }
 }
 
-/// All of them.
+/// All faults.
 pub(super) const FAULTS: &[Fault] = &[
     fault("wrong-vni", &PLAIN, Deed::Spoils(|frame, outer| frame[outer.vxlan() + 6] ^= 0x40)),
     fault("no-flag", &PLAIN, Deed::Spoils(|frame, outer| frame[outer.vxlan()] &= !VALID)),

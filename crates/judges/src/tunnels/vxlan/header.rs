@@ -78,7 +78,7 @@ impl Outer {
         sum(&[&frame[addresses], &pseudo, &frame[self.payload..end]].concat())
     }
 
-    /// Says another length in the UDP header.
+    /// Sets the length field of the UDP header.
     pub(super) fn set_length(&self, frame: &mut [u8], length: usize) {
         let length = u16::try_from(length).unwrap_or(u16::MAX);
         frame[self.payload + 4..self.payload + 6].copy_from_slice(&length.to_be_bytes());

@@ -212,7 +212,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Lets a station behind a remote speak to the host.
+    /// Sends a frame from a station behind a remote to the host.
     fn speaks(&mut self, site: usize, station: [u8; 6]) -> anyhow::Result<()> {
         // The host speaks first, so that the remote's kernel knows where it is.
         self.expect(Sender::Host, (BROADCAST, HOST), [0, 1, 1, 1], &SITES)?;

@@ -24,7 +24,7 @@ pub(in crate::tunnels) struct Tunnel {
     words: &'static str,
 }
 
-/// As most are.
+/// A tunnel with default options.
 pub(super) const PLAIN: Tunnel = Tunnel {
     name: "over IPv4",
     number: 1,
@@ -34,7 +34,7 @@ pub(super) const PLAIN: Tunnel = Tunnel {
     keys: "",
     words: "noudpcsum",
 };
-/// With checksums.
+/// A tunnel with UDP checksums.
 pub(super) const CHECKED: Tunnel = Tunnel {
     name: "over IPv4 with checksums",
     number: 2,
@@ -64,7 +64,7 @@ pub(super) const ZERO_V6: Tunnel = Tunnel {
     words: "udp6zerocsumtx udp6zerocsumrx",
     ..PLAIN
 };
-/// All of them.
+/// All tunnels.
 pub(super) const TUNNELS: [Tunnel; 5] = [PLAIN, CHECKED, OTHER_PORT, OVER_V6, ZERO_V6];
 
 /// UDP ports of all tunnels.

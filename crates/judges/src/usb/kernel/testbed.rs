@@ -26,11 +26,12 @@ pub(super) struct Function {
 }
 
 impl Subject for Function {
-    /// None is open: the guest has the driver.
+    /// Unused: the guest's driver opens the device.
     type Port = Cdc;
     type Model = Device;
     type Fault = FaultyDevice;
-    /// With as many as a gadget bears, the guest loses an answer now and then while the machine is loaded.
+    /// Number of frames in flight; with the gadget's maximum, the guest sometimes loses an answer on a loaded
+    /// machine.
     const WINDOW: usize = 16;
 
     fn ready(bed: &mut Testbed) -> anyhow::Result<()> {

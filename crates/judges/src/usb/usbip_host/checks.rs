@@ -275,7 +275,7 @@ fn promiscuous(bed: &mut Testbed) -> anyhow::Result<()> {
     bed.outwards(&frames)
 }
 
-/// With filters, frames to the own address, to a group that was asked for and to all come in, and no others.
+/// With filters, the device receives frames to its own address, to requested groups and to broadcast, and no others.
 fn filters(bed: &mut Testbed) -> anyhow::Result<()> {
     let receive = ReceiveFilter::Addresses { addresses: vec![GROUP], vlans: None };
     bed.open(&Options { receive, ..Options::default() })?;
