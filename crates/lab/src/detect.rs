@@ -77,7 +77,7 @@ impl Pair {
         self.topology.directory().join(format!("detect{number}.sock"))
     }
 
-    /// Has the program go on with itself as a gateway, and gives the process that does.
+    /// Runs `polder upgrade` with the same program, and returns the process of the new gateway.
     ///
     /// # Errors
     /// When it does not.

@@ -43,7 +43,7 @@ enum Command {
     Serve {
         /// Service to run.
         kind: Served,
-        /// Its address and port.
+        /// IPv4 address and UDP port of the service.
         #[arg(long)]
         address: std::net::SocketAddrV4,
         /// The directory that is served.
@@ -58,17 +58,17 @@ enum Command {
         /// Speed of the core, as measured before.
         #[arg(long)]
         speed: Option<u64>,
-        /// Its core.
+        /// CPU core to run on.
         #[arg(long)]
         core: usize,
-        /// Its link-layer address.
+        /// MAC address of the service.
         #[arg(long)]
         mac: polder_datapath::wire::MacAddress,
         /// The configuration of the gateway that it is part of; over sockets without one.
         #[arg(long)]
         over: Option<PathBuf>,
     },
-    /// Has other work to do.
+    /// Competes with a measured process for a core.
     #[command(hide = true)]
     Neighbour {
         /// Kind of work.
@@ -86,7 +86,7 @@ enum Command {
     /// A USB gadget of a guest, exported by USB/IP.
     #[command(hide = true)]
     GuestGadget {
-        /// Its function: `ncm` or `ecm`.
+        /// Network function: `ncm` or `ecm`.
         function: String,
     },
     /// USB devices of a guest, exported by USB/IP.
@@ -108,7 +108,7 @@ enum Command {
     /// Runs one of the selftests, in a guest.
     #[command(hide = true)]
     SelftestInside {
-        /// Its name.
+        /// Name of the part.
         part: String,
     },
     /// A gateway whose programs lack a check: for negative controls.
@@ -202,7 +202,7 @@ enum NicsTool {
     Forward {
         /// The one.
         left: String,
-        /// The other.
+        /// The second interface.
         right: String,
         /// Bytes of a slot of packet memory.
         slot_bytes: u32,
@@ -219,9 +219,9 @@ enum NicsTool {
 enum OtherWork {
     /// Computes without end.
     Compute,
-    /// Is woken every millisecond.
+    /// Wakes up every millisecond.
     Wake,
-    /// Has nine tenths of the core, before all others.
+    /// Uses nine tenths of the core, at real-time priority.
     Occupy,
 }
 
@@ -246,12 +246,12 @@ enum Served {
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// Its name, or `all`; see `polder-lab list`.
+    /// Name of the scenario, or `all`; see `polder-lab list`.
     scenario: String,
     /// Take at most 45 seconds per scenario; print the omitted parts.
     #[arg(long)]
     quick: bool,
-    /// Only what rows with this in their names need; may be given several times.
+    /// Measure only rows whose names contain this text; may be given several times.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
     /// Program `polder` that gateways run, an earlier build for instance; default: the one beside this program.

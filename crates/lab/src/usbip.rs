@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     /// Memory that holds its MAC address.
     #[arg(long, value_enum, default_value = "eeprom")]
     address: AddressMemory,
-    /// Its wire: a TAP of this name is made. Without it nothing is at the other end.
+    /// Name of a TAP to create as the device's wire. Without it nothing is connected.
     #[arg(long, value_name = "INTERFACE")]
     tap: Option<String>,
     /// The wire's largest network packet.

@@ -91,7 +91,7 @@ pub struct Tries {
     pub tries: u32,
     /// Packets that arrived before the commands were given.
     pub before: u64,
-    /// Packets that Polder took although they were sent after the command's return.
+    /// Packets that Polder took although they were sent after the command had returned.
     pub leaked: u64,
     /// Time from the command's return to the last packet that was taken, in nanoseconds, of the try in which it was
     /// largest; negative where the last one was sent before. `None` without tries.

@@ -49,7 +49,7 @@ fn call_instruction(thread: i32) -> anyhow::Result<u64> {
     Ok(begin + u64::try_from(at.context("the vDSO makes no system call")?)?)
 }
 
-/// Has thread `thread` of this process held as [`hold`] says; returns when it is over.
+/// Holds thread `thread` of this process repeatedly, as [`hold`] describes; returns afterwards.
 ///
 /// # Errors
 /// When it cannot be traced, or when interrupted.

@@ -18,7 +18,7 @@ pub(super) fn hold(thread: i32, time: Duration) -> Result<()> {
 /// The instruction that makes a system call.
 pub(super) const CALL: &[u8] = &[0x0f, 0x05];
 
-/// Has a thread make the system call `exit`, by the instruction at `call`.
+/// Makes a thread execute the system call `exit`, by the instruction at `call`.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn end(thread: i32, call: u64) -> Result<()> {
     request(libc::PTRACE_SEIZE, thread)?;

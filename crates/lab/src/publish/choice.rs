@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A report below the folder.
 #[derive(Debug)]
 pub struct Published {
-    /// Its path from the folder.
+    /// Path of the report below the folder.
     pub name: String,
     /// The report.
     pub report: Report,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Marks around the generated part of the project's README.
 const MARKS: [&str; 2] = ["<!-- begin: polder lab publish -->\n", "<!-- end: polder lab publish -->\n"];
 
-/// One file as it ought to be.
+/// One generated file.
 #[derive(Debug)]
 pub struct Page {
     path: PathBuf,
@@ -70,7 +70,7 @@ pub fn write(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(said)
 }
 
-/// One line for each page that is not as it ought to be, and for each report that no page uses.
+/// Returns one line for each outdated page, and for each report that no page uses.
 ///
 /// # Errors
 /// As [`pages`].
@@ -138,7 +138,7 @@ fn refuse(reports: &[Published]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line for each report to which neither a page nor another document beside the folder leads.
+/// Returns one line for each report that neither a page nor another document refers to.
 fn unused(folder: &Path, reports: &[Published], pages: &[Page]) -> anyhow::Result<Vec<String>> {
     let mut texts = pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>();
     let generated = |path: &PathBuf| pages.iter().any(|page| page.path == *path);

@@ -8,7 +8,7 @@ use crate::scenarios::Scenario;
 use anyhow::Context as _;
 use std::fmt::Write as _;
 
-/// Everything below the heading of results.
+/// Text below the heading of results.
 pub(super) fn results(scenario: &Scenario, choice: &Choice<'_>, has_picture: bool) -> String {
     let parts = choice.of_scenario(scenario);
     let mut text = String::from("\nWritten by `polder lab publish`.\n");

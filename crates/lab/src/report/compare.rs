@@ -9,16 +9,16 @@ const LEAST_NOISE: f64 = 0.02;
 /// Change of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// By less than the noise of both runs.
+    /// Difference below the noise of both runs.
     Same {
         /// The part by which the value differs.
         part: f64,
         /// The noise, as a part.
         noise: f64,
     },
-    /// For the better.
+    /// Improvement.
     Better(f64),
-    /// For the worse.
+    /// Deterioration.
     Worse(f64),
     /// Missing in one of the reports, or without a value.
     Unknown,

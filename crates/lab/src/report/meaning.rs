@@ -44,7 +44,7 @@ const AGAIN: &str = "the same";
 pub(super) struct Meaning {
     /// Pattern of the names that it explains, as [`pattern::matches`] reads it.
     pub(super) pattern: String,
-    /// Its words, without the line above.
+    /// Words of the row's name, without the line above.
     pub(super) words: String,
     /// The line that it refers to, if it does.
     pub(super) above: Option<String>,

@@ -34,14 +34,14 @@ pub enum Better {
     Lower,
 }
 
-/// One number.
+/// One measured number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name; a contract.
+    /// Name of the row; stable across versions.
     pub name: String,
     /// The median of its samples; `null` when it could not be measured.
     pub value: Option<f64>,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: String,
     /// Direction of improvement.
     pub better: Better,
@@ -62,9 +62,9 @@ pub struct Row {
 pub struct Placement {
     /// Part of the test.
     pub what: String,
-    /// Its core, or several, by number.
+    /// Number of the core, or of several cores.
     pub core: String,
-    /// As which kind of thread.
+    /// Kind of thread.
     pub how: String,
 }
 
@@ -88,7 +88,7 @@ pub struct Table {
     pub title: String,
     /// Column titles with units.
     pub columns: Vec<String>,
-    /// Its lines.
+    /// Lines of the table.
     pub lines: Vec<Line>,
 }
 
@@ -103,7 +103,7 @@ pub struct Line {
     pub reason: Option<String>,
 }
 
-/// One run of one scenario.
+/// Report of one run of one scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the scenario.

@@ -193,7 +193,7 @@ fn excess(row: &Row) -> f64 {
     }
 }
 
-/// At most five lines: goals held and missed, the worst of these, and what is not here.
+/// Conclusion in at most five lines: goals met and missed, the worst of these, and missing rows.
 pub fn conclusion(scenario: &str, rows: &[&Row]) -> Vec<String> {
     let judged = rows.iter().filter(|row| row.met.is_some()).count();
     let mut missed = rows.iter().filter(|row| row.met == Some(false)).collect::<Vec<_>>();
@@ -218,7 +218,7 @@ pub fn conclusion(scenario: &str, rows: &[&Row]) -> Vec<String> {
     lines
 }
 
-/// One line about rows without a value: peers by their names, and why.
+/// One line about rows without a value: names of the peers, and the reason.
 pub fn absent(scenario: &str, rows: &[&Row]) -> Option<String> {
     let meanings = meaning::of_scenario(scenario);
     let mut by_reason = Vec::<(&str, Vec<String>)>::new();

@@ -151,7 +151,7 @@ pub(super) struct Found {
 /// Counters of a comparison when it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Books {
-    /// Packets that devices with books of their own could not account for.
+    /// Packets that devices with counters could not account for.
     pub(super) unaccounted: u64,
 }
 
@@ -159,7 +159,7 @@ pub(super) struct Books {
 #[derive(Clone, Debug)]
 pub(super) struct Effort {
     pub(super) rounds: usize,
-    /// Of one trial.
+    /// Duration of one trial.
     pub(super) time: Duration,
     /// Rates that searches of earlier comparisons of this kind have found: a search begins there, and its own
     /// result is added.
@@ -184,7 +184,7 @@ pub(super) fn hold(run: &mut Run, part: &Part) -> anyhow::Result<Books> {
     hold_within(run, part, &mut effort)
 }
 
-/// The same with as much effort as is said.
+/// Like [`hold`], with the given effort.
 ///
 /// # Errors
 /// As [`hold`].

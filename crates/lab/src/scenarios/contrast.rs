@@ -49,7 +49,7 @@ pub(super) fn is_any_wanted(run: &Run, base: &str) -> bool {
     ENDINGS.iter().any(|ending| run.wants(&format!("{base}.{ending}")))
 }
 
-/// Says loudly that a technique could not be measured, and why.
+/// Reports that a technique could not be measured, with the reason.
 ///
 /// # Errors
 /// When interrupted.
@@ -57,7 +57,7 @@ pub(super) fn skip(run: &mut Run, technique: &str, why: &anyhow::Error) -> anyho
     skip_all(run, &format!("tables.{technique}"), why)
 }
 
-/// The same for a contrast whose rows begin with `base`.
+/// Reports that a contrast, whose rows begin with `base`, could not be measured.
 ///
 /// # Errors
 /// When interrupted.
@@ -82,7 +82,7 @@ pub(super) fn contrast(
     contrast_all(run, &format!("tables.{technique}"), on, off, remarks)
 }
 
-/// The same for a technique's two sides, if both could be set up.
+/// Contrasts the two sides of a technique, if both could be set up.
 ///
 /// # Errors
 /// As [`contrast`].
@@ -101,7 +101,7 @@ pub(super) fn between<T>(
     }
 }
 
-/// The same for rows that begin with `base`.
+/// Contrasts all rows that begin with `base`.
 ///
 /// # Errors
 /// When interrupted; what a measurement refuses is a reason in the rows.
@@ -200,7 +200,7 @@ fn worse(value: f64, better: Better) -> f64 {
     }
 }
 
-/// By how many percent each of `ones` is better than the other of its round.
+/// Percentage by which each of `ones` is better than the other value of its round.
 pub(super) fn gains(ones: &Samples, others: &Samples, better: Better) -> Samples {
     ones.over(others).into_iter().map(|ratio| 100.0 * (as_gain(ratio, better) - 1.0)).collect()
 }

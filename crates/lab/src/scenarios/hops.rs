@@ -56,7 +56,7 @@ impl Path {
         })
     }
 
-    /// The same where the generator is a socket, whose packets the wire refuses one by one.
+    /// Like [`read`](Self::read), if the generator is a socket, whose packets the wire refuses one by one.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -69,7 +69,7 @@ fn statistics((space, interface): &(Namespace, String)) -> anyhow::Result<String
     command::run(space.command("ethtool").args(["-S", interface]))
 }
 
-/// Packets that found no room on the wire behind an interface.
+/// Number of packets that did not fit into the wire's ring behind an interface.
 fn not_sent((space, interface): &(Namespace, String)) -> anyhow::Result<u64> {
     let dropped = format!("/sys/class/net/{interface}/statistics/tx_dropped");
     let dropped = command::run(space.command("cat").arg(dropped))?;

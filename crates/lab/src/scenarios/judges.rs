@@ -16,7 +16,7 @@ pub(super) type Examine = fn(&Path, &dyn Fn(&str)) -> anyhow::Result<Verdict>;
 /// Judge, and the rows that it fills.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judge {
-    /// Its rows.
+    /// Rows of the examination.
     pub(super) rows: Rows,
     /// Parts of the examination, and the kind of thread or machine of each.
     pub(super) places: &'static [(&'static str, &'static str)],

@@ -45,9 +45,9 @@ use polder_testbed::screen::Screen;
 /// Measurement with promised rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One sentence for people.
+    /// Description in one sentence.
     pub about: &'static str,
     /// True if it makes namespaces.
     pub needs_root: bool,

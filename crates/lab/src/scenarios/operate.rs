@@ -101,7 +101,7 @@ fn packaged(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The other end of a tunnel stops, with BFD and, as a negative control, without.
+/// Time to detect a stopped remote end of a tunnel, with BFD and, as a negative control, without.
 fn detects(run: &mut Run) -> anyhow::Result<()> {
     let rounds = run.quick_or(3, 30);
     let mut pair = Pair::start("bfd = { interval_ms = 50, multiplier = 3 }")?;

@@ -14,7 +14,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Takes note of the work at `now`, as `wire: round 3 of 10`; returns the time that is left, once a round is done.
+    /// Records the work at `now`, as `wire: round 3 of 10`; returns the remaining time once a round is complete.
     pub(super) fn look(&mut self, what: &str, now: Duration) -> Option<Duration> {
         let (round, total) = rounds(what)?;
         if total != self.total || round < self.round {

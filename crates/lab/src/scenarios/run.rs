@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Nothing: the row is there to be read.
+    /// No goal: the row is informative.
     None,
     /// This value or better.
     Value(f64),
@@ -27,9 +27,9 @@ pub enum Goal {
 /// A row that a scenario promises to fill.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// Its name; a contract.
+    /// Name of the row; stable across versions.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
     /// Direction of improvement.
     pub better: Better,
@@ -142,7 +142,7 @@ impl Run {
         self.report.quick
     }
 
-    /// One value or the other: for quick runs, and for whole ones.
+    /// Returns `quick` for quick runs, and `whole` for full runs.
     pub fn quick_or<T>(&self, quick: T, whole: T) -> T {
         if self.report.quick { quick } else { whole }
     }
@@ -169,7 +169,7 @@ impl Run {
         !self.is_out_of_time()
     }
 
-    /// Wants a row on which a wanted one depends.
+    /// Marks a row as wanted because a wanted row depends on it.
     pub fn want(&mut self, row: &str) {
         if !self.wants(row) {
             self.only.push(row.to_owned());
@@ -239,12 +239,12 @@ impl Run {
         }
     }
 
-    /// Says why a row has no value.
+    /// Records the reason why a row has no value.
     pub fn missing(&mut self, name: &str, reason: impl Into<String>) {
         self.fill(name, None, None, 0, Some(reason.into()));
     }
 
-    /// Says loudly that several rows have no value, and why.
+    /// Reports that several rows have no value, with the reason.
     pub fn skip<R: AsRef<str>>(&mut self, names: &[R], why: &str) {
         self.screen.line(format!("  {} {why}", self.screen.accent("skipped:")));
         names.iter().for_each(|name| self.missing(name.as_ref(), why));

@@ -22,15 +22,15 @@ pub(super) const INPUT: Mac = [0x02, 0, 0, 0, 4, 0x01];
 pub(super) enum Contender {
     /// `polder run`; its tunnel is gretap.
     Polder,
-    /// The same with VXLAN.
+    /// Polder with a VXLAN tunnel.
     PolderVxlan,
-    /// The same as [`Polder`](Self::Polder) with `mode = "skb"`, so that TCX programs carry flows.
+    /// [`Polder`](Self::Polder) with `mode = "skb"`, so that TCX programs carry flows.
     PolderTcx,
-    /// The same with VXLAN.
+    /// Polder with `mode = "skb"` and a VXLAN tunnel.
     PolderTcxVxlan,
-    /// The same with ports in the mode that the gateway chooses.
+    /// Polder with ports in the mode that the gateway chooses.
     PolderAuto,
-    /// The same as [`Polder`](Self::Polder) with 32 packets a turn.
+    /// [`Polder`](Self::Polder) with a budget of 32 packets.
     Polder32,
     /// A TCX program that redirects, and nothing else.
     Bare,
@@ -38,7 +38,7 @@ pub(super) enum Contender {
     Testpmd,
     /// Open vSwitch's userspace datapath; its tunnel is GRE.
     Ovs,
-    /// The same with VXLAN.
+    /// Open vSwitch with a VXLAN tunnel.
     OvsVxlan,
     /// The kernel; by default its receive work is done on the sender's core.
     Kernel(Napi),
@@ -93,7 +93,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Nothing moderated but the sink.
+    /// Setup with interrupt moderation only at the sink.
     pub(super) fn new(contender: Contender, task: Task, frame_bytes: usize, flows: u32) -> Self {
         let (moderation_us, sink_timer, sink_patience) = (None, SINK_TIMER, 1);
         let (receiving, puts_first) = (None, true);

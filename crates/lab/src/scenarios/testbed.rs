@@ -77,7 +77,7 @@ pub(super) struct Detail {
     pub(super) absences: Option<Vec<Absence>>,
 }
 
-/// Packets that a wire holds (`VETH_RING_SIZE` of drivers/net/veth.c).
+/// Number of packets that a veth ring holds (`VETH_RING_SIZE` of drivers/net/veth.c).
 const WIRE: f64 = 256.0;
 /// Number of packets that a generator may send at once to catch up: half of what a wire holds.
 pub(super) const BURST: f64 = WIRE / 2.0;

@@ -55,7 +55,7 @@ pub(super) fn set_up<'a, C, T>(
     Ok(ready)
 }
 
-/// Gives each contender a turn in each round, after saying whose turn it is.
+/// Runs each contender once in each round, and prints whose turn it is.
 ///
 /// # Errors
 /// When interrupted, and those of a turn.
@@ -77,7 +77,7 @@ pub(super) fn in_turn<T>(
     Ok(sheet)
 }
 
-/// The same for one contender, which is called `what`.
+/// Runs the rounds of one contender, which is called `what`.
 ///
 /// # Errors
 /// As [`in_turn`].

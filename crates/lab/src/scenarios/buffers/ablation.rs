@@ -177,7 +177,7 @@ pub(super) fn nanos(
     Ok(cost(switches, threads, batches, cores)?.0)
 }
 
-/// Takes a batch and releases the oldest one; what that costs a buffer, and the part that could not be had.
+/// Allocates a batch and releases the oldest one; returns the cost of a buffer, and the share of failed allocations.
 fn work(mut pool: Pool, batches: usize) -> (f64, f64) {
     let (mut windows, mut frames, mut missed) = (Windows::new(), Vec::with_capacity(BATCH), 0);
     let mut live = VecDeque::<Frame>::with_capacity(LIVE + BATCH);

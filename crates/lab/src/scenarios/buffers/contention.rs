@@ -69,7 +69,7 @@ fn of_allocator(batches: usize) -> f64 {
     work(batches, || Some(Vec::<u8>::with_capacity(SLOT_BYTES)), drop, |buffer| buffer.extend([1; 64]))
 }
 
-/// Takes a batch, writes the first lines, and releases the oldest ones.
+/// Allocates a batch, writes the first cache lines, and releases the oldest buffers.
 fn work<T>(
     batches: usize,
     mut take: impl FnMut() -> Option<T>,

@@ -101,7 +101,7 @@ fn rows_of(name: &str) -> [String; 3] {
     ["get_put.single", "get_put.bulk32", "cross_core"].map(|what| format!("buffers.{what}.ns.{name}"))
 }
 
-/// On a thread of its own, because it is pinned.
+/// Runs `work` on a thread of its own, because it pins the thread.
 fn apart<R: Send>(work: impl FnOnce() -> anyhow::Result<R> + Send) -> anyhow::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -112,7 +112,7 @@ fn apart<R: Send>(work: impl FnOnce() -> anyhow::Result<R> + Send) -> anyhow::Re
     })
 }
 
-/// One run of everything that is Polder's own.
+/// Runs all measurements of Polder's own allocators once.
 fn own(sheet: &mut Sheet, objects: usize, cores: (usize, usize)) -> anyhow::Result<()> {
     for (name, alone) in
         [("polder", own::frames_alone(objects)?), ("polder_packet", own::packets_alone(objects)?)]
@@ -139,7 +139,7 @@ fn own(sheet: &mut Sheet, objects: usize, cores: (usize, usize)) -> anyhow::Resu
     Ok(())
 }
 
-/// Puts a peer's figures on the sheet; the costs of fragments by a malloc are no rows.
+/// Records a peer's figures; the costs of fragments from a malloc have no rows.
 fn enter(sheet: &mut Sheet, peer: Peer, figures: &Figures) {
     for (name, &value) in figures {
         match (peer, name.rsplit_once('.')) {
@@ -260,7 +260,7 @@ fn after_burst(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says how long mallocs take in the same burst.
+/// Records the time that mallocs take in the same burst.
 fn name_mallocs_drained(run: &mut Run, programs: &Programs, peers: &[Peer]) -> anyhow::Result<()> {
     let mut told = Vec::new();
     for &peer in peers {

@@ -28,7 +28,7 @@ const SERVER: &str = "10.9.0.2";
 const PORT: &str = "5203";
 /// Flows, as in the source's table.
 const FLOWS: &str = "5";
-/// One flow, as in the source of D.
+/// One flow, as in the measurements of source D.
 pub(super) const STREAM: &str = "1";
 /// Length in bytes above that of acknowledgements and below that of full segments.
 const COPY_BREAK: u16 = 256;
@@ -100,7 +100,7 @@ impl Modem {
         Ok(())
     }
 
-    /// Packets that the gateway has received.
+    /// Number of packets that the gateway has received.
     fn received(&self) -> anyhow::Result<f64> {
         let mut command = Command::new(&self.program);
         command.args(["show", "counters", "--json", "--socket"]).arg(&self.socket);

@@ -22,7 +22,7 @@ const PATIENCE: u32 = 5000;
 /// Nanoseconds an object, taken and put back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alone {
-    /// One at a time.
+    /// Cost of single allocations.
     pub(super) single: f64,
     /// [`BULK`] at a time.
     pub(super) bulk: f64,
@@ -107,7 +107,7 @@ pub(super) fn frames_across(rounds: usize, cores: (usize, usize)) -> anyhow::Res
     )
 }
 
-/// The same for whole packets.
+/// Cost of whole packets that cross two cores.
 pub(super) fn packets_across(rounds: usize, cores: (usize, usize)) -> anyhow::Result<f64> {
     let region = region()?;
     let (mut here, mut there) = (region.pool(), region.pool());
@@ -171,7 +171,7 @@ pub(super) fn mallocs_alone(rounds: usize, bytes: usize) -> Alone {
     })
 }
 
-/// The same, allocated on the first core and freed on the second.
+/// Cost of malloc on the first core and free on the second.
 pub(super) fn mallocs_across(rounds: usize, cores: (usize, usize), bytes: usize) -> anyhow::Result<f64> {
     across(
         rounds,
@@ -184,7 +184,7 @@ pub(super) fn mallocs_across(rounds: usize, cores: (usize, usize), bytes: usize)
     )
 }
 
-/// Takes on one core, puts back on the other; the ring between them is not timed.
+/// Allocates on one core and frees on the other; the ring between them is not timed.
 fn across<T: Send>(
     rounds: usize,
     (core, other): (usize, usize),
@@ -202,7 +202,7 @@ fn across<T: Send>(
     })
 }
 
-/// Puts received objects back.
+/// Frees received objects.
 fn put_all<T: Send>(rounds: usize, mut from: Consumer<T>, mut put: impl FnMut(&mut Vec<T>)) -> f64 {
     let (mut windows, mut objects) = (Windows::new(), Vec::with_capacity(BULK));
     let (mut done, mut tries) = (0, 0);
@@ -218,7 +218,7 @@ fn put_all<T: Send>(rounds: usize, mut from: Consumer<T>, mut put: impl FnMut(&m
     windows.nanos()
 }
 
-/// Takes as fast as there is room.
+/// Allocates as fast as the ring has room.
 fn take_all<T: Send>(rounds: usize, mut to: Producer<T>, mut take: impl FnMut(&mut Vec<T>)) -> f64 {
     let (mut windows, mut objects) = (Windows::new(), Vec::with_capacity(BULK));
     let (mut done, mut tries) = (0, 0);

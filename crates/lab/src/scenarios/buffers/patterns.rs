@@ -32,7 +32,7 @@ pub(super) const PATTERNS: [Pattern; 3] = [
 
 /// Segments of one TCP stream, copied into pieces and read before the next ones come: what starting again is for.
 pub(super) const STREAM: Pattern = Pattern { row: "", live: 0, bytes: &[1792], batch: 8 };
-/// The same stream read a little later: the pieces that wait are of two blocks.
+/// The stream with slower reading: waiting pieces belong to two blocks.
 pub(super) const SLOWER_STREAM: Pattern = Pattern { row: "", live: 24, bytes: &[1792], batch: 8 };
 /// Buffers of a whole page, as for packets that an adapter has merged.
 pub(super) const MERGED: Pattern = Pattern { row: "", live: 64, bytes: &[4096], batch: 16 };

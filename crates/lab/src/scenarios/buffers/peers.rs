@@ -20,7 +20,7 @@ pub(super) enum Peer {
     Malloc(&'static str, Option<&'static str>),
 }
 
-/// All of them.
+/// All peers.
 pub(super) const PEERS: [Peer; 4] = [
     Peer::Dpdk,
     Peer::Malloc("glibc", None),

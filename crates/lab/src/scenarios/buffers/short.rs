@@ -88,7 +88,7 @@ pub(super) struct Drain {
     pub(super) missed: u32,
 }
 
-/// Takes a burst of frames out of a reserve that is smaller, a frame a microsecond.
+/// Allocates a burst of frames from a smaller reserve, one frame per microsecond.
 pub(super) fn drain(reloads: bool, (core, other): (usize, usize)) -> anyhow::Result<Drain> {
     let switches = Switches { reloads, ..Switches::default() };
     let manager = manager(growing(64, 64), Duration::from_secs(60), &switches)?;
@@ -276,8 +276,8 @@ pub(super) struct Memory {
     pub(super) after: f64,
 }
 
-/// Takes every frame there is, gives all back, and waits; what stays unused for `patience` goes back to the system,
-/// if `gives_back`.
+/// Allocates all frames, releases them, and waits; memory unused for `patience` returns to the system if
+/// `gives_back`.
 pub(super) fn memory_after_burst(
     wait: Duration,
     (gives_back, patience): (bool, Duration),

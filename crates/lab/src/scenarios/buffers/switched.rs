@@ -19,7 +19,7 @@ const SLOT_BYTES: usize = 2048;
 const PIECE: u32 = 1024;
 /// Bursts of a sample.
 const BURSTS: usize = 3;
-/// All of D off at once.
+/// Row with all techniques of source D off at once.
 const STREAMS: &str = "D.stream";
 
 /// Fills the rows of tables C and D.

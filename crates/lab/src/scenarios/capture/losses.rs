@@ -34,7 +34,7 @@ const HELD: Duration = Duration::from_millis(300);
 #[derive(Debug, Default)]
 struct Sum {
     packets: u64,
-    /// By whose book.
+    /// Losses by the counter that has recorded them.
     books: Lost,
     /// Packets that were lost on the wire to the gateway while another thread had its core.
     excused: u64,
@@ -119,7 +119,7 @@ impl Sum {
         }
     }
 
-    /// Packets that the gateway itself has lost.
+    /// Number of packets that the gateway itself has lost.
     fn by_gateway(&self) -> u64 {
         let Lost { hops: Hops { to_device, at_input, .. }, in_device } = self.books;
         to_device - self.excused + at_input + in_device.unsigned_abs()

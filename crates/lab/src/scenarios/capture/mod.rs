@@ -85,10 +85,10 @@ const DHCP: &[(u16, u8, u8, u32)] = &[
 /// Kind of capture filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
-    /// Nothing: there is no capture.
+    /// No capture.
     Off,
     Unmatched,
-    /// The same by four captures: a slow-down that has to be seen.
+    /// Four captures that match nothing: a slowdown that the meter must detect.
     FourUnmatched,
     Dhcp,
     All,
@@ -147,7 +147,7 @@ fn load(program: &[(u16, u8, u8, u32)]) -> anyhow::Result<Program> {
 }
 
 impl Reader {
-    /// Takes packets, and runs `filter` over each if there is one.
+    /// Starts a reader of captured packets, which runs `filter` on each if there is one.
     fn start(reader: TapReader, filter: Option<Program>, core: Option<usize>) -> anyhow::Result<Self> {
         let [stop, awake] = [const { AtomicBool::new(false) }; 2].map(Arc::new);
         let (stopped, is_awake) = (Arc::clone(&stop), Arc::clone(&awake));
@@ -159,13 +159,13 @@ impl Reader {
         Ok(Self { stop, awake, thread })
     }
 
-    /// Its gateway's turn begins or ends.
+    /// Starts or ends the turn of the gateway.
     pub(super) fn wake(&self, awake: bool) {
         // Relaxed: the flag orders nothing.
         self.awake.store(awake, Ordering::Relaxed);
     }
 
-    /// Packets that were asked about, that matched, and that were lost.
+    /// Stops the reader; returns the numbers of examined, matched and lost packets.
     pub(super) fn stop(self) -> anyhow::Result<(u64, u64, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         let reader = self.thread.join().ok().context("the reader panicked")?;

@@ -324,7 +324,7 @@ impl Sockets {
         })
     }
 
-    /// Packets that the receiver's interface has received.
+    /// Number of packets that the receiver's interface has received.
     fn arrived(&self) -> anyhow::Result<u64> {
         statistic(&self.router.right, &self.router.end, "rx_packets")
     }

@@ -167,7 +167,7 @@ impl Bed {
         Self::of(router, talk, connections)
     }
 
-    /// The same of a router whose connections are open.
+    /// Testbed of a router whose connections are already open.
     ///
     /// # Errors
     /// When the kernel refuses injector or sink, or connections are not carried.
@@ -199,7 +199,7 @@ impl Bed {
         Ok(injector)
     }
 
-    /// Has every connection carried, as far as Polder is there.
+    /// Waits until every connection is carried, if Polder runs.
     ///
     /// # Errors
     /// When they are not carried in time.

@@ -22,7 +22,7 @@ const CPU: &str = "connections.refresh_cpu_percent";
 const MEMORY: &str = "connections.memory_mib";
 const SHOW: &str = "connections.show_ms";
 const COST: &str = "connections.cost_ratio.polder";
-/// The same of the kernel.
+/// Row of the kernel's cost ratio.
 const COST_THERE: &str = "connections.cost_ratio.kernel";
 const ROWS: [&str; 5] = [CPU, MEMORY, SHOW, COST, COST_THERE];
 

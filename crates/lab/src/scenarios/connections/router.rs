@@ -51,9 +51,9 @@ pub(super) enum Rules {
 pub(super) enum Wires {
     /// None, and GRO at the router's input, so that frames are received by NAPI.
     Frames,
-    /// As the kernel makes them.
+    /// Super-packets, as the kernel makes them.
     Whole,
-    /// The same, but stations send and receive frames alone.
+    /// Single frames: stations neither segment nor merge by offload.
     Cut,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Router {
 struct Shown {
     /// Connections that are carried now.
     open: u64,
-    /// Packets that were carried.
+    /// Number of carried packets.
     packets: u64,
     /// Reason why none is carried.
     obstacle: Option<String>,
@@ -196,7 +196,7 @@ impl Router {
         Ok(Shown { open, packets, obstacle: shown["obstacle"].as_str().map(str::to_owned) })
     }
 
-    /// Packets that Polder has carried; none beside the kernel alone.
+    /// Number of packets that Polder has carried; 0 for the kernel alone.
     ///
     /// # Errors
     /// When it does not answer.
@@ -229,7 +229,7 @@ impl Router {
         }
     }
 
-    /// Packets that Polder has dropped, for all reasons; none beside the kernel alone.
+    /// Number of packets that Polder has dropped, for all reasons; 0 for the kernel alone.
     ///
     /// # Errors
     /// When it does not answer.

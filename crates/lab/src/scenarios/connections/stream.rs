@@ -27,7 +27,7 @@ const RATE: f64 = 10_000.0;
 /// Bytes of a numbered packet; others are none of the stream.
 const BYTES: usize = 16;
 
-/// Both ends of the stream.
+/// Sender and receiver of a stream.
 pub(super) struct Stream {
     client: UdpSocket,
     server: UdpSocket,
@@ -35,7 +35,7 @@ pub(super) struct Stream {
     peer: Option<SocketAddr>,
 }
 
-/// Packets that have been sent and have come.
+/// Sent and received packets of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) arrivals: Arrivals,
@@ -61,7 +61,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Its sockets, without a packet.
+    /// Opens the stream's sockets without sending a packet.
     ///
     /// # Errors
     /// When an address is in use.

@@ -95,7 +95,7 @@ fn requests(run: &mut Run, (name, asks): (&str, Asks)) -> anyhow::Result<u64> {
     Ok(unaccounted)
 }
 
-/// One round of a column.
+/// Runs one round of a column.
 fn loads(
     served: &mut Served,
     trial: &mut Trial,

@@ -116,8 +116,8 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Gives the emulator what is due. It takes nothing while its controller has no room; what comes by a wire then is lost,
-    /// and so it is here.
+    /// Sends all due requests to the emulator. It accepts none while its controller has no room; such packets count
+    /// as lost, as on a wire.
     fn offer(&mut self, served: &mut Served) -> anyhow::Result<()> {
         let due = self.pace.due_by(clock::nanos());
         let first = due.saturating_sub(BURST).max(self.due);

@@ -81,7 +81,7 @@ impl Way {
         pair.configure(&format!("[router]\nroutes = \"static\"\n{}", ports.collect::<String>()))
     }
 
-    /// Has the guest's kernel forward between the interfaces.
+    /// Enables forwarding between the interfaces in the guest's kernel.
     pub(super) fn set_up(self, pair: &mut Pair, names: &[String; 2]) -> anyhow::Result<()> {
         let lines = match self {
             Self::Bridge => {

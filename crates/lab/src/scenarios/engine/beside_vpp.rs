@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Vectors of VPP; the better of the two is compared.
 const VECTORS: [u32; 2] = [256, 64];
-/// Packets that VPP has in turn, of destinations and of flows.
+/// Number of packets that VPP processes in turn, of destinations and of flows.
 const DESTINATIONS: usize = 1 << 20;
 const FLOWS: u32 = 1000;
 /// Address of the next hop behind the underlay's port.

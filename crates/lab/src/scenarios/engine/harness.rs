@@ -86,14 +86,14 @@ pub(crate) struct Build {
     pub(crate) frame_bytes: usize,
     pub(crate) filters: Filters,
     pub(crate) room: Room,
-    /// In place of slots alone.
+    /// Options of packet memory, in place of a number of slots.
     pub(crate) buffers: Option<BufferOptions>,
     /// True if devices that send must not be given packets that cross a boundary of 4 KiB.
     pub(crate) erratum: bool,
 }
 
 impl Build {
-    /// As `engine` has it.
+    /// Default settings, as scenario `engine` uses them.
     pub(crate) fn new(path: Path, flows: u32) -> Self {
         let (frame_bytes, filters, room) = (FRAME_BYTES, Filters::none(), Room::default());
         Self { path, flows, frame_bytes, filters, room, buffers: None, erratum: false }
@@ -120,7 +120,7 @@ impl Build {
 pub(crate) struct Reading {
     received: u64,
     transmitted: u64,
-    /// Packets that had been received when `cpu` was taken.
+    /// Number of packets received when `cpu` was read.
     timed: u64,
     cpu: Duration,
     allocations: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Reading {
 pub(crate) struct Window {
     /// Packets received.
     pub(crate) packets: u64,
-    /// Packets that went out.
+    /// Packets sent.
     pub(crate) sent: u64,
     /// CPU time of the worker.
     pub(crate) cpu: Duration,
@@ -149,7 +149,7 @@ pub(crate) struct Window {
 pub(crate) struct Left {
     /// Frames that did not come home.
     pub(crate) leaked: u32,
-    /// Packets that the conservation law misses.
+    /// Packets missing in the conservation law.
     pub(crate) unaccounted: i64,
 }
 
@@ -167,12 +167,12 @@ impl Harness {
         Self::filtering(path, flows, core, Filters::none())
     }
 
-    /// The same with rules.
+    /// Builds a gateway with filter rules.
     pub(crate) fn filtering(path: Path, flows: u32, core: usize, filters: Filters) -> anyhow::Result<Self> {
         Self::build(Build { filters, ..Build::new(path, flows) }, core)
     }
 
-    /// The same, as it is said.
+    /// Builds a gateway by the given settings.
     pub(crate) fn build(mut build: Build, core: usize) -> anyhow::Result<Self> {
         let clock = Clock::start();
         let path = build.path;
@@ -244,13 +244,13 @@ impl Harness {
         Ok(Self { region, thread, id, commands, wakeup, taps, worker, queues, copied, _tables, _memory })
     }
 
-    /// Lets packets come, or stops them.
+    /// Starts or stops the flow of packets.
     pub(crate) fn open(&self, open: bool) {
         self.taps.iter().for_each(|tap| tap.set_open(open));
         self.wakeup.wake();
     }
 
-    /// Lets packets come for a while, and counts what happens behind the first part of it, in which caches warm up.
+    /// Lets packets flow for a time, and counts after a first part, in which caches warm up.
     pub(crate) fn window(&self, warm_up: Duration, time: Duration) -> anyhow::Result<Window> {
         self.open(true);
         interrupt::sleep(warm_up)?;
@@ -261,7 +261,7 @@ impl Harness {
         Ok(window)
     }
 
-    /// Takes a look.
+    /// Reads the counters.
     pub(crate) fn read(&self) -> anyhow::Result<Reading> {
         let told = self.ask()?;
         // Of a worker that sleeps, the scheduler's account is up to date.
@@ -302,7 +302,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Packets that were copied because a device could not read them.
+    /// Number of packets that were copied because a device could not read them.
     pub(crate) fn copied(&self) -> u64 {
         self.copied.load(Ordering::Relaxed)
     }
@@ -393,7 +393,7 @@ pub(crate) fn tables(bridges: Bridges, tunnels: Tunnels) -> Tables {
     Tables { bridges, tunnels, ..Tables::default() }
 }
 
-/// One transparent bridge that learns, with addresses that are bound to its members.
+/// A learning bridge without VLANs, with static addresses of its members.
 pub(crate) fn bridge(
     members: impl IntoIterator<Item = PortId>,
     static_entries: Vec<StaticEntry>,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const SLOTS: u32 = 16_384;
 
-/// One direction.
+/// One direction of traffic.
 struct Direction {
     rx: Box<dyn RxQueue>,
     tx: Box<dyn TxQueue>,

@@ -38,7 +38,7 @@ const UPDATES: usize = 200_000;
 pub(crate) struct Size {
     /// Routes.
     pub(crate) routes: usize,
-    /// Of which family.
+    /// True for IPv6, false for IPv4.
     pub(crate) is_v6: bool,
 }
 
@@ -173,7 +173,7 @@ impl Random {
         prefixes
     }
 
-    /// With the lengths of today's default-free tables, all over the unicast addresses.
+    /// Random unicast prefix, with the length distribution of today's default-free tables.
     fn prefix_v4(&mut self) -> Option<Prefix> {
         let bits = match self.next() % 100 {
             0..60 => 24,

@@ -20,7 +20,7 @@ pub(super) const LONG: usize = 1518;
 pub(super) const SHORT: usize = FRAME_BYTES;
 /// Sockets that a DHCP server and a DHCP client have on the path.
 const SOCKETS: u64 = 2;
-/// Packets that ports and worker may have at a time.
+/// Maximum number of packets in ports and workers.
 const IN_FLIGHT: u64 = 2048;
 const WARM_UP: Duration = Duration::from_millis(100);
 /// Memory for E7: slots of a page, and pieces of 2 KiB and less that lie as close as they can. Slots for each packet that
@@ -69,7 +69,7 @@ impl Side {
         Ok(Self { harness: Harness::build(build, core)?, readers: Vec::new(), what })
     }
 
-    /// The same with captures, one for each socket.
+    /// Adds captures, one for each socket.
     fn capturing(mut self, looks: Looks, core: usize) -> anyhow::Result<Self> {
         for socket in 0..SOCKETS {
             let tell = |command| self.harness.tell(command);

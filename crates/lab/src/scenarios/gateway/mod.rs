@@ -60,7 +60,7 @@ fn compare<T>(
     Ok(())
 }
 
-/// Says what a technique's sides are.
+/// Records a description of a technique's two sides.
 fn remark(run: &mut Run, technique: &str, remarks: [String; 2]) {
     rows(technique).iter().zip(remarks).for_each(|(row, remark)| run.remark(row, remark));
 }

@@ -44,12 +44,12 @@ pub(super) fn many(links: u32, order: Order) -> Plan {
     Plan { order, flows, ..Plan::one_flow(2, links) }
 }
 
-/// The same flows hashed by what all of them have in common: a tunnel's outer headers, or a constant.
+/// The plan with flows hashed by their common part: a tunnel's outer headers, or a constant.
 pub(super) fn outer_only(plan: Plan) -> Plan {
     Plan { flows: vec![1; FLOWS as usize], ..plan }
 }
 
-/// The same with one way into the tunnel, and sending, behind a lock.
+/// The plan with encapsulation and sending behind one lock.
 pub(super) fn one_path(plan: Plan) -> Plan {
     Plan { one_path: true, one_ledger: true, ..plan }
 }

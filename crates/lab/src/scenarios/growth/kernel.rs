@@ -215,7 +215,7 @@ impl Site {
         self.run("ip", lines)
     }
 
-    /// Gives a program all lines at once.
+    /// Passes all lines to a program at once.
     fn run(&self, program: &str, lines: &str) -> anyhow::Result<()> {
         let file = self.topology.directory().join("growth.batch");
         fs::write(&file, lines)?;

@@ -33,7 +33,7 @@ type Fed = (Box<dyn RxQueue>, Arc<Tap>);
 /// A gateway with a number of one object.
 pub(super) struct Bench {
     pub(super) harness: Harness,
-    /// Is what its tables are read from.
+    /// Router whose tables are read.
     _router: Option<Router>,
 }
 
@@ -57,7 +57,7 @@ impl Bench {
     }
 }
 
-/// A station's address, of a group that the second byte tells.
+/// MAC address of a station; the second byte is its group.
 pub(super) fn station(group: u8, number: u32) -> MacAddress {
     let [_, a, b, c] = number.to_be_bytes();
     MacAddress([2, group, 0, a, b, c])

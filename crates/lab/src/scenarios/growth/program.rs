@@ -220,7 +220,7 @@ impl Site {
         Ok((clock::now() - begun).as_secs_f64())
     }
 
-    /// Gives the kernel as many routes.
+    /// Installs `number` routes in the kernel.
     fn routes(&self, number: u32) -> anyhow::Result<()> {
         let mut lines = String::new();
         for route in 0..number {

@@ -23,7 +23,7 @@ impl Object {
         Self::Flows,
     ];
 
-    /// Its word in names of rows.
+    /// Word in names of rows.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Tunnels => "tunnels",
@@ -69,7 +69,7 @@ impl Object {
         format!("growth.{}.packet_ratio", self.word())
     }
 
-    /// The same of the kernel's.
+    /// Row of the kernel's ratio.
     pub(super) fn kernel_ratio(self) -> String {
         format!("growth.{}.kernel_packet_ratio", self.word())
     }

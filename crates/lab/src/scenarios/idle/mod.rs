@@ -33,7 +33,7 @@ const TESTPMD_IDLE: &str = "idle.cpu_percent.testpmd";
 struct Column {
     /// Name of the peer in rows.
     peer: &'static str,
-    /// Its name in pictures, and in rows about load.
+    /// Name in pictures, and in rows about load.
     name: &'static str,
     contender: Contender,
     moderation_us: u16,
@@ -80,7 +80,7 @@ impl Column {
         Setup { moderation_us: Some(moderation_us), ..Setup::new(contender, Task::Bridge, FRAME_BYTES, 1) }
     }
 
-    /// Its name in rows about packets that come alone, once a second.
+    /// Name in rows about single packets, once per second.
     fn each_second(&self) -> String {
         if self.moderation_us > 0 { format!("{}_{}", self.peer, self.name) } else { self.peer.to_owned() }
     }
@@ -99,7 +99,7 @@ impl Column {
         }
     }
 
-    /// Its rows whose kinds begin with one of these.
+    /// Rows whose kinds begin with one of these texts.
     fn rows(&self, kinds: &[&str]) -> Vec<&'static str> {
         let is_kind = |row: &str| {
             let kind = row.split('.').nth(1).unwrap_or_default();

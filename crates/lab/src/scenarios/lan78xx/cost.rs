@@ -53,7 +53,7 @@ fn submit(client: &mut Client, endpoint: u8, setup: Setup, buffer: UrbBuffer) {
     client.submit(Urb::new(0, endpoint, setup, buffer, length));
 }
 
-/// Takes `count` URBs back; `again` returns the URB that is submitted in place of each.
+/// Completes `count` URBs; `again` returns the URB that is submitted in place of each.
 fn drain(
     client: &mut Client,
     count: u32,

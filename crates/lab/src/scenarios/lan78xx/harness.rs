@@ -37,7 +37,7 @@ const LONG_TURN: Nanos = Nanos(100_000);
 const WARM_UP: Duration = Duration::from_millis(150);
 /// After the sources have stopped.
 const SETTLE: Duration = Duration::from_millis(40);
-/// Packets that a turn may receive.
+/// Maximum number of packets received in a turn.
 const BUDGET: u32 = 64;
 /// Longest sleep of the driver's thread.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -45,7 +45,7 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scenarios) enum Way {
-    /// To the driver.
+    /// From the adapter to the driver.
     Receive,
     /// From the driver.
     Send,
@@ -221,7 +221,7 @@ fn far<M: Model>(mut host: Host<M>, mut end: End, shared: &Shared) {
     }
 }
 
-/// Lets the hardware run until `time`.
+/// Simulates the hardware until `time`.
 fn advance<M: Model>(host: &mut Host<M>, end: &mut End, shared: &Shared, time: Nanos) {
     host.step(time);
     let go = shared.go.load(RELAXED);

@@ -13,7 +13,7 @@ use polder_testbed::meters::statistics::Samples;
 /// Twenty frames at 1 Gbit/s, in microseconds; what the adapter usually waits for has room for eleven.
 const LONGER: u16 = 300;
 
-/// One combination: the driver's techniques, and merging.
+/// One combination of the driver's techniques and merging.
 struct Column {
     techniques: Techniques,
     coalesce: bool,

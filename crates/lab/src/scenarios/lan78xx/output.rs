@@ -49,7 +49,7 @@ pub(super) struct Plan {
     pub(super) gather_us: u16,
     /// The table of the queue in front of the adapter, if there is one.
     pub(super) queue: Option<&'static str>,
-    /// Packets that wait behind it for a URB.
+    /// Number of packets that wait for a URB.
     pub(super) pending: u32,
     pub(super) cores: [usize; 2],
 }
@@ -85,7 +85,7 @@ pub(super) struct Count {
     pub(super) to_stack: u64,
     /// Time of the gateway's worker.
     pub(super) cpu: Duration,
-    /// Packets that the queue in front of the adapter has dropped.
+    /// Number of packets that the queue in front of the adapter has dropped.
     pub(super) dropped: u64,
 }
 

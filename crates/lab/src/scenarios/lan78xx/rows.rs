@@ -7,6 +7,6 @@ pub(super) const TO_STACK_LONGER: &str = "lan78xx.coalesce.packets_to_stack.gath
 pub(super) const A6: [&str; 2] = ["lan78xx.ablation.A6.mbit", "lan78xx.ablation.A6.driver_cpu_ns_per_packet"];
 /// Rows of merging for a stack.
 pub(super) const MERGING: [&str; 4] = [A6[0], A6[1], TO_STACK, TO_STACK_LONGER];
-/// By flent: added latency, losses, goodput.
+/// Rows measured by flent: added latency, losses, goodput.
 pub(super) const FLENT: [&str; 3] =
     ["lan78xx.flent.p99_added_ms", "lan78xx.flent.lost_percent", "lan78xx.flent.mbit"];

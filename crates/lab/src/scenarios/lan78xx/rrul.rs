@@ -30,13 +30,13 @@ pub(super) const LOST_MS: f64 = 2000.0;
 /// Points of a curve at most.
 const POINTS: usize = 250;
 
-/// Packets that wait behind the queue for a URB: some more than a URB has.
+/// Number of packets that wait for a URB after the queue: a few more than a URB holds.
 pub(super) const PENDING: u32 = 32;
 
 /// CoDel in front of the adapter, which is not told its rate.
 pub(super) const CODEL: &str = "{ kind = \"codel\", target_ms = 1, interval_ms = 5 }";
 
-/// One queue in front of the adapter, and one congestion control.
+/// One queue in front of the adapter, with one congestion control.
 struct Case {
     /// End of its rows' names.
     row: &'static str,

@@ -182,13 +182,13 @@ impl Bench {
         self.configure_ports("", "", &format!("[bridge.lan]\nmembers = [\"a\", \"b\"]\n{more}"))
     }
 
-    /// The same in a mode, without a fast path: every frame goes through user space.
+    /// Configures the ports in a mode without a fast path: every frame goes through user space.
     pub(super) fn configure_slow(&mut self, mode: &str) -> anyhow::Result<()> {
         let port = format!("mode = \"{mode}\"\nfast_path = \"off\"");
         self.configure_ports("", &port, "[bridge.lan]\nmembers = [\"a\", \"b\"]\n")
     }
 
-    /// The same with keys of [gateway], of each port, and other tables behind.
+    /// Configures the ports with keys of [gateway], keys of each port, and further tables.
     pub(super) fn configure_ports(&mut self, gateway: &str, port: &str, more: &str) -> anyhow::Result<()> {
         let [a, b] = &self.names;
         self.write(&format!(
@@ -202,7 +202,7 @@ impl Bench {
         self.guest.ask(&Request::Write(FILE.to_owned(), text)).map(drop)
     }
 
-    /// Has `polder check` judge it: all that it sees on this machine.
+    /// Runs `polder check`; returns its findings.
     pub(super) fn check(&mut self) -> anyhow::Result<Vec<Told>> {
         let answer = self.guest.try_ask(&Request::run(&format!("polder check {FILE} --json")), ASK)?;
         // Its status says whether there is a problem, and so does what it found.

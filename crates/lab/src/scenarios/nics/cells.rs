@@ -5,7 +5,7 @@ use polder_testbed::guest::{Kernel, Model};
 /// A kernel of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name in rows.
+    /// Name in rows.
     pub name: &'static str,
     /// The suite of Debian that has it; none for the machine's own.
     pub suite: Option<&'static str>,
@@ -42,7 +42,7 @@ pub enum Above {
 /// A network card of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Adapter {
-    /// Its name in rows.
+    /// Name in rows.
     pub name: &'static str,
     /// Model of the card in the emulator.
     pub model: Model,

@@ -16,7 +16,7 @@ const HEADER: usize = 14;
 const JUMBO: [usize; 3] = [9000, 4000, 2000];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Another MTU while the gateway runs.
+/// Changes the MTU while the gateway runs.
 pub(super) fn mtu(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     let result = shorter_mtu(cell);
     set_mtu(cell.bench, 1500)?;
@@ -80,7 +80,7 @@ pub(super) fn jumbo(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     result
 }
 
-/// The same frames by the bridge of the guest's kernel: a card may lose them before anybody forwards.
+/// Sends the same frames through the bridge of the guest's kernel: a card may lose them before any forwarder.
 fn without_polder(bench: &mut Bench, frames: &[Vec<u8>]) -> anyhow::Result<Outcome> {
     bench.stop()?;
     rates::bridge(bench, true)?;

@@ -262,7 +262,7 @@ pub(super) fn stream(far: &[Namespace; 2], address: &str, length: &[&str]) -> an
     Ok(rate)
 }
 
-/// One far end reaches an address of the other, or of the guest.
+/// Pings an address of the other far end, or of the guest, from one far end.
 pub(super) fn ping(bench: &Bench, last: u8) -> anyhow::Result<()> {
     ping_from(&bench.far[0], &format!("10.77.0.{last}"))
 }

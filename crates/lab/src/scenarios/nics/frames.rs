@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     pub(super) altered: usize,
     /// From the sender that only payloads name.
     pub(super) injected: usize,
-    /// Without the tag that they were sent with.
+    /// Frames received without the tag that they were sent with.
     pub(super) untagged: usize,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn frame(from: [u8; 6], to: [u8; 6], tags: &[[u8; 4]], length: usize,
     frame
 }
 
-/// The same with a frame in its payload at every multiple of [`STEP`].
+/// A frame whose payload contains another frame at every multiple of [`STEP`].
 pub(super) fn lookalike(from: [u8; 6], to: [u8; 6], length: usize, seed: usize) -> Vec<u8> {
     let mut whole = frame(from, to, &[], length, seed);
     let inner = [to, INJECTED].concat().into_iter().chain(INSIDE).collect::<Vec<_>>();

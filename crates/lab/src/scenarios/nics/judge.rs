@@ -40,7 +40,8 @@ fn port(told: &Told) -> String {
     told.of.replace('.', " ")
 }
 
-/// With the cures that `check` names its warnings are gone, and the gateway works. The gateway is stopped.
+/// Applies the remedies that `check` names: its warnings must disappear, and the gateway must work. The gateway is
+/// stopped.
 pub(super) fn cures(cell: &mut Cell<'_>) -> anyhow::Result<()> {
     const TOPIC: &str = "receiving";
     let warned = cell.told.iter().filter(|told| told.topic == TOPIC && told.severity != "fine");

@@ -67,15 +67,15 @@ pub struct CellVerdict {
     pub frames: usize,
     /// Frames of a sender that only payloads name.
     pub injected: usize,
-    /// The same when frames were sent in two parts: what the meter has to find.
+    /// Injected frames when frames were sent in two parts: the number that the meter must find.
     pub injected_meter: usize,
-    /// The same with zero copy in slots that the driver may shorten, without Polder's guard.
+    /// Injected frames with zero copy in slots that the driver may shorten, without Polder's check.
     pub injected_control: usize,
     /// The last words of the program without the guard.
     pub plain: String,
     /// Frames that lost their tag.
     pub untagged: usize,
-    /// The same with the offload switched on behind Polder's back: what the meter has to find.
+    /// Untagged frames with the offload enabled without Polder's knowledge: the number that the meter must find.
     pub untagged_control: usize,
     /// Checks that the cell cannot be asked, and why.
     pub not_run: Vec<String>,

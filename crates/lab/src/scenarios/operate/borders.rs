@@ -69,7 +69,7 @@ fn second(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packets that a queue has dropped, as a capture of its port has them.
+/// Captures packets that a queue has dropped.
 fn captured(run: &mut Run) -> anyhow::Result<()> {
     let keys = "queue = { kind = \"codel\", limit_bytes = 400_000, rate_kbit = 8_000 }\ncoalesce = false\n";
     let site = Site::lay(Carrier::Workers, keys)?;

@@ -81,7 +81,7 @@ fn rows(
     Ok(())
 }
 
-/// Packets that were dropped in front of the workers.
+/// Number of packets dropped before the workers.
 fn overruns(site: &Site) -> anyhow::Result<i64> {
     site.term("received")?;
     // A reason that has not occurred is left out.

@@ -25,7 +25,7 @@ const FLOWS: usize = 32;
 const LOADS: [u32; 8] = [30, 50, 70, 80, 90, 100, 120, 150];
 /// Marks beside the default, in thousandths.
 const OTHERS: [u32; 2] = [600, 900];
-/// Of that many lost a home has too much, in per cent.
+/// Loss ratio in percent from which a home is overloaded.
 const LOSES: f64 = 0.1;
 /// A load is looked at when the modes have settled, which takes three looks of 10 ms.
 const SETTLED: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
     at_loads(run, links)
 }
 
-/// One big flow beside spreading, and many small ones beside hashing, as fast as it goes.
+/// Compares spreading with one large flow, and hashing with many small flows, at the highest rate.
 fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((3, Duration::from_millis(250)), (10, Duration::from_millis(600)));
     let small = (0..FLOWS).map(|flow| flow % 2).collect::<Vec<_>>();
@@ -83,7 +83,7 @@ fn saturated(run: &mut Run, links: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One flow from a third of its home's capacity to half as much again.
+/// Runs one flow at loads from a third of its home's capacity to one and a half times the capacity.
 fn at_loads(run: &mut Run, links: u32) -> anyhow::Result<()> {
     let (rounds, time) = run.quick_or((1, Duration::from_millis(250)), (10, Duration::from_millis(400)));
     let alone = Plan { order: Order::Hash, ..Plan::one_flow(2, links) };

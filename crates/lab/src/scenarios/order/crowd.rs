@@ -28,7 +28,7 @@ use std::time::Duration;
 pub(super) const SPREAD: &str = "order.crowded.lost_percent.spread";
 pub(super) const HASH: &str = "order.crowded.lost_percent.hash";
 
-/// Packets that wait for the worker at most.
+/// Maximum number of packets that wait for the worker.
 const RING: u64 = 4096;
 /// Packets a second; a third of two cores does twice as much.
 const PACE: u64 = 250_000;
@@ -44,7 +44,7 @@ pub(in crate::scenarios) struct Steady<S> {
     source: S,
     pace: u64,
     start: u64,
-    /// Packets that were taken or lost.
+    /// Number of received or lost packets.
     gone: u64,
     missed: Arc<AtomicU64>,
     timer: OwnedFd,
@@ -59,7 +59,7 @@ impl<S: RxQueue> Steady<S> {
         Ok((Self { source, pace, start: 0, gone: 0, missed: Arc::clone(&missed), timer }, missed))
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     fn waiting(&mut self) -> u64 {
         let now = clock::nanos();
         if self.start == 0 {
@@ -176,7 +176,7 @@ fn run_beside(order: Order, links: u32, time: Duration) -> anyhow::Result<Fate> 
     Ok(Fate { came: left.sent[0] + missed, left, missed, silence })
 }
 
-/// Both rows.
+/// Measures both rows.
 pub(super) fn measure(run: &mut Run, link: f64) -> anyhow::Result<()> {
     let links = work::links(COST, link);
     let (rounds, time) = run.quick_or((2, Duration::from_millis(700)), (10, Duration::from_secs(1)));

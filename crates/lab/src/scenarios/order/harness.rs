@@ -86,7 +86,7 @@ pub(in crate::scenarios) struct Tunnel {
 }
 
 impl Plan {
-    /// One flow, as fast as it goes.
+    /// Plan with one flow at the highest rate.
     pub(in crate::scenarios) fn one_flow(workers: usize, links: u32) -> Self {
         Self {
             workers,
@@ -135,9 +135,9 @@ pub(in crate::scenarios) struct Harness {
     pub(in crate::scenarios) ids: Vec<i32>,
     commands: Vec<(Sender<Command>, Arc<Wakeup>)>,
     pub(in crate::scenarios) tap: Arc<Tap>,
-    /// One for all sending queues, or one for each.
+    /// One ledger for all sending queues, or one for each.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
-    /// Packets that a steady source has lost.
+    /// Number of packets that a steady source has lost.
     pub(in crate::scenarios) missed: Option<Arc<AtomicU64>>,
     /// The workers' cores.
     pub(in crate::scenarios) cores: Vec<usize>,
@@ -307,13 +307,13 @@ impl Harness {
         Ok(())
     }
 
-    /// Lets packets come, or stops them.
+    /// Starts or stops the flow of packets.
     pub(in crate::scenarios) fn open(&self, open: bool) {
         self.tap.set_open(open);
         self.commands.iter().for_each(|(_, wakeup)| wakeup.wake());
     }
 
-    /// Takes a look.
+    /// Reads the counters.
     pub(in crate::scenarios) fn read(&self) -> anyhow::Result<Reading> {
         let cpu = self.ids.iter().map(|&id| thread_time(id)).collect::<anyhow::Result<_>>()?;
         Ok(Reading { at: polder_testbed::clock::now(), passed: self.passed.load(Ordering::Relaxed), cpu })

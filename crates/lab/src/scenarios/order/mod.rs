@@ -111,7 +111,7 @@ pub(super) fn throughput(plan: &Plan, time: Duration) -> anyhow::Result<Reading>
     Ok(shared(plan, time)?.0)
 }
 
-/// The same, and how the work was shared.
+/// Runs the plan; also returns how the work was shared.
 fn shared(plan: &Plan, time: Duration) -> anyhow::Result<(Reading, Left)> {
     let harness = Harness::start(plan, |_| {})?;
     harness.open(true);

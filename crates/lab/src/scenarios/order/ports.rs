@@ -41,7 +41,7 @@ pub(in crate::scenarios) struct Tap {
 }
 
 impl Tap {
-    /// Lets packets out, or stops them.
+    /// Starts or stops the sending of packets.
     pub(in crate::scenarios) fn set_open(&self, open: bool) {
         // Relaxed: the flag orders nothing.
         self.open.store(open, Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Packets that wait for the link.
+    /// Number of packets that wait for the link.
     pub(in crate::scenarios) fn waiting(&self) -> usize {
         self.link.as_ref().map_or(0, |(_, queue)| queue.len())
     }

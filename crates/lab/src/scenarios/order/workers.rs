@@ -49,7 +49,7 @@ struct RunResult {
     sent: u64,
     lost: Lost,
     reordered: u64,
-    /// In nanoseconds.
+    /// Longest delay in nanoseconds.
     longest: u64,
 }
 

@@ -60,7 +60,7 @@ struct ShareResult {
     rate: f64,
 }
 
-/// Both neighbours by themselves.
+/// Measures both neighbours without a gateway.
 fn alone(run: &Run) -> anyhow::Result<[f64; 3]> {
     run.says("neighbours without a datapath");
     let time = Duration::from_millis(run.quick_or(800, 3000));

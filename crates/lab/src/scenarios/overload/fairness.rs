@@ -61,7 +61,7 @@ struct Round {
     /// Requests of the small queues, and their answers.
     sent: u64,
     answered: u64,
-    /// The same of the big one.
+    /// Sent and answered requests of the large client.
     big: (u64, u64),
     /// True if no sender of the small queues had to catch up with more than half of what a wire holds.
     on_time: bool,

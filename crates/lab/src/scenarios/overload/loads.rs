@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Offered, as a multiple of the capacity. The last is ten times the most that is answered at any of these loads,
 /// which may be a little more than what was measured before.
 const FACTORS: [f64; 5] = [0.5, 1.0, 1.5, 2.5, 11.0];
-/// The same in a quick run.
+/// Load factors of a quick run.
 const FEW: [f64; 3] = [0.5, 1.0, 11.0];
 /// Offered loads while the capacity is measured, as multiples of what is expected.
 const BEYOND: [f64; 3] = [1.5, 2.5, 5.0];
@@ -23,7 +23,7 @@ const TRIES: u32 = 3;
 /// Time in which what waits after too much is answered.
 const DRAIN: Duration = Duration::from_millis(80);
 
-/// One service or forwarder, and what was measured of it.
+/// One service or forwarder with its measurements.
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) testbed: Testbed,
@@ -73,7 +73,7 @@ impl Column {
         Ok(rate)
     }
 
-    /// One round over all loads that the generator reaches.
+    /// Runs one round over all loads that the generator reaches.
     fn round(&mut self, factors: &[f64], capacity: f64, time: Duration) -> anyhow::Result<()> {
         if self.loads.is_empty() && self.missed.is_none() {
             self.loads.extend(factors.iter().map(|&factor| Load { factor, ..Load::default() }));

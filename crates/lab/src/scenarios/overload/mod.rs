@@ -91,7 +91,7 @@ fn has_time(run: &mut Run, what: &str, seconds: u64) -> bool {
     has_time
 }
 
-/// One kind of request, at every cost, over every way of receiving.
+/// Measures one kind of request at every cost, with every way of receiving.
 fn requests(run: &mut Run, asks: Asks, unaccounted: &mut u64) -> anyhow::Result<()> {
     for cost_us in COSTS_US {
         let prefix = rows::prefix(asks, cost_us);
@@ -184,7 +184,7 @@ fn books(testbed: &mut Testbed) -> anyhow::Result<u64> {
     settled(|| testbed.says())
 }
 
-/// The same with the counters from `says`.
+/// Waits until the counters returned by `says` are stable.
 fn settled(says: impl FnMut() -> anyhow::Result<String>) -> anyhow::Result<u64> {
     read(says, LOOKS, PAUSE)
 }

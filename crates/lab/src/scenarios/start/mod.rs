@@ -38,7 +38,7 @@ const PORT: u16 = 7007;
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Time for which a gateway may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Packets that pass before memory is looked at, so that frames have been touched.
+/// Number of packets forwarded before memory is read, so that frames have been touched.
 const PACKETS: u32 = 20_000;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {

@@ -87,7 +87,7 @@ struct Net {
     gateway: Namespace,
     /// The gateway's interfaces, whose names are their own on the whole machine: so their NAPI threads are, too.
     ports: [String; 2],
-    /// In the gateway's kernel.
+    /// Socket in the gateway's kernel.
     receiver: UdpSocket,
 }
 

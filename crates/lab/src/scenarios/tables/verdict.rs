@@ -18,7 +18,7 @@ pub(in crate::scenarios) enum Verdict {
     Loss,
     /// The interval is narrow, and a planted loss was seen.
     NoEffect,
-    /// None of these: no value, too few rounds, or too much noise.
+    /// No verdict: no value, too few rounds, or too much noise.
     Unmeasured,
 }
 

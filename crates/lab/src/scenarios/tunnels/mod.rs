@@ -38,7 +38,7 @@ const HALF_RATE: [&str; 6] = [THROUGHPUT, PARTIAL, LOST, REORDERED, DUPLICATED, 
 const FLOWS: u32 = 100;
 /// Lowest rate of a search for a rate without loss, in packets a second.
 const SLOWEST: f64 = 10_000.0;
-/// Its highest rate, as a multiple of the one at which half a percent is lost in short trials.
+/// Highest rate of a search, as a multiple of the rate with half a percent loss in short trials.
 const HIGHEST: f64 = 1.3;
 
 fn measure(run: &mut Run) -> anyhow::Result<()> {

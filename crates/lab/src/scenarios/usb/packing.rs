@@ -75,7 +75,7 @@ pub(super) fn open(local: Local, options: &Options) -> anyhow::Result<Port<Funct
     Ok(Port { status: port.status, queue: port.queue })
 }
 
-/// Gives `open` the network function behind `local`, and its vendor and product.
+/// Calls `open` with the network function of `local`, and its vendor and product.
 pub(super) fn with_function<T>(
     mut local: Local,
     open: impl FnOnce(Box<dyn Transport>, NetworkFunction, (u16, u16)) -> anyhow::Result<T>,

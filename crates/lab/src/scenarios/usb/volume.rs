@@ -55,7 +55,7 @@ pub(super) struct Pair<M: Model> {
 }
 
 impl<M: Model + 'static> Pair<M> {
-    /// Lets `open` open a port on `model`, and waits for its link.
+    /// Calls `open` to open a port on `model`, and waits for its link.
     pub(super) fn new(
         model: M,
         open: impl FnOnce(Local) -> anyhow::Result<AnyQueue>,
@@ -133,7 +133,7 @@ impl Frames {
         Self::without(0)
     }
 
-    /// The same, blind for the first `unseen` frames that arrive.
+    /// A meter that ignores the first `unseen` arriving frames.
     pub(super) fn without(unseen: u32) -> Self {
         let head = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
         let body = (0..LONGEST - head.len()).map(|at| {

@@ -45,7 +45,7 @@ pub(super) struct Entry {
     cost: Option<&'static str>,
 }
 
-/// Everything that is measured.
+/// All measurements.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         forwarder: Forwarder::Polder(""),
@@ -251,7 +251,7 @@ impl Stand {
         Ok((nanos_per(spent, packets), lost))
     }
 
-    /// Packets that the receiver's interface has received.
+    /// Number of packets that the receiver's interface has received.
     fn arrived(&self) -> anyhow::Result<u64> {
         let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
         text.trim().parse().context("rx_packets is no number")

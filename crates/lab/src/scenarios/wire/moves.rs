@@ -64,7 +64,7 @@ const LOOK: Duration = Duration::from_micros(100);
 
 /// A gateway between two ends.
 struct Stand {
-    /// By end: the sender's, and the receiver's.
+    /// Packet sockets of the sender and of the receiver.
     ends: [PacketSocket; 2],
     /// Receiver at the latter, where a socket would not see frames in their order.
     sink: Option<Mutex<Sink>>,
@@ -79,10 +79,10 @@ struct Effort {
     time: Duration,
 }
 
-/// Packets that were sent.
+/// Numbers of sent packets.
 #[derive(Clone, Debug, Default)]
 struct Sent {
-    /// By flow.
+    /// Sent packets by flow.
     packets: Vec<u64>,
     /// Moves of the station.
     moves: u64,
@@ -97,9 +97,9 @@ struct Outcome {
     moves: f64,
     time: Duration,
     arrivals: Arrivals,
-    /// Packets that the program has carried.
+    /// Number of packets that the program has carried.
     carried: u64,
-    /// Packets that it has dropped to make a gap.
+    /// Number of packets that the program has dropped to keep the flow in order.
     fenced: u64,
 }
 

@@ -207,7 +207,7 @@ impl Stand {
         Ok(Load { offered: sent.rate(), carried, worker })
     }
 
-    /// Packets that the right interface has received.
+    /// Number of packets that the right interface has received.
     fn arrived(&self) -> anyhow::Result<u64> {
         let text = command::run(self.right.command("cat").arg("/sys/class/net/eth0/statistics/rx_packets"))?;
         text.trim().parse().context("rx_packets is no number")

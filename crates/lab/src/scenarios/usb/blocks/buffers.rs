@@ -43,7 +43,7 @@ pub(super) fn with<R: Send>(
     of(options(switches), work)
 }
 
-/// The same with memory that goes back to the system after `patience`.
+/// Runs `work` with memory that returns to the system after `patience`.
 pub(super) fn with_patience<R: Send>(
     switches: &Switches,
     patience: Duration,

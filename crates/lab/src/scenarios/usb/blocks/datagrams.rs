@@ -62,7 +62,7 @@ pub(super) fn cost(ready: Ready, queue: Queue, block: &[u8], amount: Amount) -> 
 pub(super) enum Sharing {
     /// A pool each.
     OwnPools,
-    /// One pool behind a lock.
+    /// One pool with a lock.
     OnePool,
     /// The platform's allocator.
     NoPool,

@@ -56,7 +56,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Its directory.
+    /// Directory of the control group.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

@@ -253,7 +253,7 @@ pub(in crate::scenarios) fn ring(run: &mut Run, technique: &str) -> anyhow::Resu
     contrast(run, technique, || cost(true), || cost(false), case.sides)
 }
 
-/// One effect in turn on and off, and the statement of its rows.
+/// Measures one effect in turn on and off, and records its rows.
 fn one(
     run: &mut Run,
     case: &Case,
@@ -288,7 +288,7 @@ fn state(run: &mut Run, base: &str, proves: &str) {
     run.remark(&format!("{base}.planted"), planted);
 }
 
-/// One side of an effect.
+/// Measures one side of an effect.
 fn sample(effect: Effect, size: Size, block: &[u8], is_on: bool, amount: Amount) -> anyhow::Result<f64> {
     let all = Switches::default();
     let ready = |on| datagrams::cost(if is_on { on } else { Ready::NONE }, Queue::STEADY, block, amount);
@@ -317,7 +317,7 @@ fn sample(effect: Effect, size: Size, block: &[u8], is_on: bool, amount: Amount)
     }
 }
 
-/// As many datagrams as a block of `bytes` holds, written by the function's model.
+/// A block of `bytes` full of datagrams, written by the function's model.
 fn block(bytes: usize) -> Vec<u8> {
     let (mut frames, mut block) = (Vec::new(), Vec::new());
     for (number, length) in (0..=u8::MAX).zip(LENGTHS.into_iter().cycle()) {

@@ -127,7 +127,7 @@ pub(super) fn left_after_burst(gives_back: bool, block: &[u8], amount: Amount) -
     Ok(after_burst(gives_back, block, amount)?.0)
 }
 
-/// The same, and the number of buffers whose memory went back to the system.
+/// Measures after a burst; also returns the number of buffers whose memory returned to the system.
 fn after_burst(gives_back: bool, block: &[u8], amount: Amount) -> anyhow::Result<(f64, u64)> {
     let switches = Switches { gives_back, ..Switches::default() };
     buffers::with_patience(&switches, amount.rest / 4, |manager| {
@@ -205,7 +205,7 @@ impl<'a> Port<'a> {
         Ok(Self { pair, block, batch: Batch::new(), planned })
     }
 
-    /// Lets the function fill that many URBs, unless some of the last ones are still to be filled.
+    /// Lets the function fill that many URBs, unless some of the previous ones are unfilled.
     fn fill(&mut self, blocks: usize) {
         let now = self.pair.clock.now();
         let mut host = self.pair.host();

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(10);
 /// Directory of a file system that caches pages.
 const DIRECTORY: &str = "/var/tmp";
 
-/// One side of an effect in a group of its own, measured by a process of its own.
+/// Measures one side of an effect in a process and a control group of its own.
 pub(super) fn measure(effect: Effect, size: Size, is_on: bool, amount: Amount) -> anyhow::Result<f64> {
     let group = Group::new(LIMIT)?;
     let own = std::env::current_exe().context("cannot find the lab's own program")?;
