@@ -57,6 +57,8 @@ pub(crate) struct Run {
     flaky: Vec<String>,
     /// Tests that failed and run once more.
     again: Vec<Again>,
+    /// True if no test runs once more.
+    once: bool,
 }
 
 /// Tests of a program that failed.
@@ -81,6 +83,7 @@ impl Run {
             open: 0,
             flaky: Vec::new(),
             again: Vec::new(),
+            once: std::env::var_os(ONCE).is_some(),
         }
     }
 
@@ -263,7 +266,7 @@ impl Run {
     pub(crate) fn second_runs(&mut self, deadline: Duration) -> Result<()> {
         let mut again = std::mem::take(&mut self.again);
         let number = again.iter().map(|again| again.failed.len()).sum::<usize>();
-        if number > SECOND_RUNS || std::env::var_os(ONCE).is_some() {
+        if number > SECOND_RUNS || self.once {
             return again.pop().map_or(Ok(()), |again| Err(again.error));
         }
         again.into_iter().try_for_each(|again| self.second_run(again, deadline))
@@ -391,7 +394,7 @@ mod tests {
     fn run_with_program(name: &str, first: &str, alone: &str) -> (Result<()>, Run) {
         let folder = std::env::temp_dir().join(format!("polder-xtask-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let mut run = Run::new(folder.clone());
+        let mut run = Run { once: false, ..Run::new(folder.clone()) };
         let script = format!("case \"$*\" in *--exact*) {alone};; *) {first};; esac");
         let words = ["sh", "-c", &script, "sh"].map(PathBuf::from).to_vec();
         let program = Program { name: "test".to_owned(), words, folder: folder.clone() };
