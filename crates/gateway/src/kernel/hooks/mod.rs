@@ -38,6 +38,7 @@ pub use port::{Answer, Port, Takes, Tunnel};
 pub use priority::{ThreadPriority, run_first};
 pub use unannounced::Unannounced;
 
+use chain_walk::{Chains, FoundEffect};
 use hook_path::{HookPath, hook_paths};
 use links::Links;
 use polder_devices::af_xdp::Families;
@@ -48,7 +49,6 @@ use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, XFRM};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use chain_walk::{Chains, FoundEffect};
 
 /// A hook that a port's packets bypass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! Tests of the verdicts on rulesets from real kernels, and of hostile bytes.
 
+use super::chain_walk::{Chains, FoundEffect, Packet};
 use super::legacy;
 use super::nft::Reader;
 use super::policy;
 use super::ruleset::{Chain, Field, Hook, NAME_BYTES, Ruleset};
 use super::tc;
-use super::chain_walk::{Chains, FoundEffect, Packet};
 use proptest::prelude::*;
 
 /// Docker's chains by iptables-nft, and others by nft: type and body of each message, as Linux 6.18 told them.
