@@ -339,16 +339,10 @@ impl Gateway {
             let Some((port, facts)) = port.and_then(|port| Some((port, port.facts.as_ref()?))) else {
                 continue;
             };
-            if let Some(link) = &facts.link_addresses {
-                let far = Some(link.neighbour);
-                if state.next_hop.address() != far {
-                    state.next_hop.set_address(far);
-                    self.count_moves();
-                }
-                continue;
-            }
             let next_hop = self.next_hops.of(tunnel);
+            let far = facts.link_addresses.as_ref().map(|link| link.neighbour);
             let found = match port.configuration.device.interface() {
+                _ if far.is_some() => far,
                 Some(_) => neighbours.find(&facts.interface, next_hop),
                 None => self.lasting.routing.own_neighbour(tunnel.port, next_hop),
             };
@@ -358,6 +352,10 @@ impl Gateway {
                 self.count_moves();
             }
             missing |= state.next_hop.address().is_none();
+            if far.is_some() {
+                // The other end of a point-to-point link is not asked for.
+                continue;
+            }
             let key = (tunnel.port, next_hop);
             let asked_at = self.asked_at.get(&key).copied().unwrap_or_default();
             let patience = if found.is_some() { REFRESH_NEIGHBOUR } else { Nanos::SECOND };
