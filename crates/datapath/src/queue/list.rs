@@ -39,6 +39,12 @@ impl List {
         (self.first != NONE).then_some(self.first)
     }
 
+    /// Item after `item`.
+    pub(super) fn after<T: Linked>(item: u32, items: &mut [T]) -> Option<u32> {
+        let Link(next) = *items[item as usize].link();
+        (next != NONE).then_some(next)
+    }
+
     /// Appends an item that is in no list.
     #[inline]
     pub(super) fn push<T: Linked>(&mut self, item: u32, items: &mut [T]) {

@@ -6,9 +6,10 @@
 //! The stage comes after reordering and [`sequence`](crate::sequence): a drop leaves the remaining order
 //! intact, and no ticket waits for a dropped packet (E8). Each sending queue of a device has its own, so
 //! workers do not contend (E3). A discipline is one file, a [`QueueDiscipline`], and a variant of
-//! [`Discipline`]: [`drop_tail`], [`codel`] and [`fq_codel`] (RFC 8290). A queue can limit its
+//! [`Discipline`]: [`drop_tail`], [`codel`], [`fq_codel`] (RFC 8290) and [`cake`]. A queue can limit its
 //! [rate](pace), for which a super-packet is charged by [what its segments occupy](link).
 
+pub mod cake;
 pub mod codel;
 mod discipline;
 pub mod drop_tail;
@@ -22,6 +23,7 @@ pub mod pace;
 mod store;
 pub mod waits;
 
+pub use cake::{CakeOptions, Isolation, Tins};
 pub use codel::{Codel, CodelOptions, CodelState};
 pub use discipline::{QueueDiscipline, Refusal};
 pub use fifo::Fifo;
@@ -45,6 +47,8 @@ pub enum Discipline {
     Codel(CodelOptions),
     /// Flows take turns, and each has its CoDel state (RFC 8290).
     FqCodel(FqCodelOptions),
+    /// Tins, hosts and flows take turns, and each flow has its CoDel state.
+    Cake(CakeOptions),
 }
 
 impl Discipline {
@@ -56,6 +60,7 @@ impl Discipline {
             Self::DropTail => Box::new(fifo()),
             Self::Codel(options) => Box::new(codel::CodelQueue::new(options, fifo())),
             Self::FqCodel(options) => Box::new(fq_codel::FqCodel::new(options, store())),
+            Self::Cake(options) => Box::new(cake::Cake::new(options, store())),
         }
     }
 }

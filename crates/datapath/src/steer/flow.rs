@@ -128,6 +128,55 @@ impl Hasher {
         Flow { hash: hash.unwrap_or_else(|| self.hash(outer)), pinned }
     }
 
+    /// Hash of a waiting packet's flow, and hashes of its source and destination; in a tunnel without sequence
+    /// numbers, of the inner packet. The only function that reads hosts for queues, so a table of translated
+    /// addresses has its place here.
+    pub fn flow_and_hosts(&self, packet: &Packet) -> (u32, [u32; 2]) {
+        let (headers, bytes) = HeaderSummary::read_with_bytes(packet);
+        let Some(outer) = Key::of(bytes, headers) else { return self.link_and_hosts(bytes) };
+        if !outer.protocol.is_encapsulation() || outer.fragment {
+            return self.key_and_hosts(&outer);
+        }
+        match Inner::of(&outer).filter(|inner| !inner.is_sequenced) {
+            None => self.key_and_hosts(&outer),
+            Some(inner) => match inner.key() {
+                Some(key) => self.key_and_hosts(&key),
+                None if inner.has_link => self.link_and_hosts(inner.bytes),
+                None => self.key_and_hosts(&outer),
+            },
+        }
+    }
+
+    #[inline]
+    fn key_and_hosts(&self, key: &Key<'_>) -> (u32, [u32; 2]) {
+        let hosts = match key.addresses {
+            Addresses::V4(addresses) => addresses.map(|address| self.host(0, u64::from(address))),
+            Addresses::V6(addresses) => addresses.map(|address| {
+                let [high, low] = halves(address);
+                self.host(high, low)
+            }),
+        };
+        (self.hash(key), hosts)
+    }
+
+    #[cold]
+    fn link_and_hosts(&self, frame: &[u8]) -> (u32, [u32; 2]) {
+        let hosts = Link::parse(frame).map(|link| {
+            [link.ethernet.source(), link.ethernet.destination()].map(|mac| self.host(0, mac.to_u64()))
+        });
+        (self.hash_link(frame).unwrap_or(0), hosts.unwrap_or_default())
+    }
+
+    /// Hash of an address.
+    #[inline]
+    fn host(&self, high: u64, low: u64) -> u32 {
+        match &self.kind {
+            Kind::Mixed(seeds) if high == 0 => mix(seeds, false, low, 0, 0),
+            Kind::Mixed(seeds) => mix(seeds, false, folded(high ^ seeds[2], low ^ seeds[3]), 0, 0),
+            Kind::Toeplitz(toeplitz) => toeplitz.hash([high, low].map(u64::to_be_bytes).as_flattened()),
+        }
+    }
+
     #[inline]
     fn hash(&self, key: &Key<'_>) -> u32 {
         match &self.kind {
