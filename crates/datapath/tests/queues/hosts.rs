@@ -60,20 +60,20 @@ fn a_host_that_opens_ten_thousand_flows_has_one_share_and_drops_its_own_packets(
 #[test]
 fn a_host_that_comes_and_goes_gains_nothing() {
     let mut network = Network::new(&cake(Isolation::Source));
-    for flow in 0..4 {
+    let packet = RATE.time_of(FULL as u64).0;
+    for flow in 0..16 {
         let hosts = [u16::try_from(flow).expect("few"), 0];
-        network.add(
-            Sender::Constant(RATE.time_of(FULL as u64).0),
-            Frame { flow, hosts, length: FULL, ..Frame::default() },
-        );
+        network.add(Sender::Constant(packet * 4), Frame { flow, hosts, length: FULL, ..Frame::default() });
     }
-    // A packet of a new flow each time: never one that waits in its host.
-    for flow in 10..2000 {
-        let frame = Frame { flow, hosts: [9, 0], length: FULL, ..Frame::default() };
+    network.run(200 * MILLIS);
+    network.forget();
+    // A packet of a new flow each time, a third of the link's rate in all.
+    for flow in 100..2100 {
+        let frame = Frame { flow, hosts: [99, 0], length: 1000, ..Frame::default() };
         network.add(Sender::Constant(1_000_000 * MILLIS), frame);
-        network.run(RATE.time_of(FULL as u64).0 * 2);
+        network.run(packet * 2);
     }
-    let busy = network.shares(0..4).into_iter().sum::<u64>();
-    let many = network.shares(10..2000).into_iter().sum::<u64>();
-    assert!(many * 100 <= (busy + many) * 24, "{many} bytes of {}, where a fifth is fair", busy + many);
+    let busy = network.shares(0..16).into_iter().sum::<u64>();
+    let many = network.shares(100..2100).into_iter().sum::<u64>();
+    assert!(many * 100 <= (busy + many) * 10, "{many} bytes of {}, a 17th is fair", busy + many);
 }

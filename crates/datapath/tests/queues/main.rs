@@ -4,6 +4,9 @@
 //! loss or mark. Every run checks that each packet that entered has left, was dropped with a reason or waits,
 //! and that the packets of each flow leave in order.
 
+mod allocation;
+#[path = "../allocation/counting_allocator.rs"]
+mod counting_allocator;
 mod delay;
 mod fairness;
 mod hostile;
