@@ -248,7 +248,7 @@ mod tests {
         let findings = inspect(Err(error.clone()), || None);
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(finding.severity, Severity::Warning);
-        for word in ["0000:00:03.0", "lspci -D", "waits for it"] {
+        for word in ["0000:00:03.0", "lspci -D", "waits for the device"] {
             assert!(finding.text.contains(word), "{word}: {}", finding.text);
         }
         assert!(missing(&error.into()).is_some());

@@ -159,7 +159,7 @@ mod tests {
                 ("veth3", "it has the address 192.0.2.1/24"),
                 ("veth4", DOWN),
                 ("veth5", "a default route uses it"),
-                ("veth9", "port c9 is there"),
+                ("veth9", "port c9 already exists"),
                 ("veth@x", "`c@x` cannot be a port name"),
             ]
         );

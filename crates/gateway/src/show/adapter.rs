@@ -190,8 +190,8 @@ mod tests {
     fn a_link_and_its_urbs_are_told() {
         assert_eq!(
             row().lines(Layout::PLAIN).join("; "),
-            "link 1000 Mbit/s full duplex, sends pause; PHY 0007:c132 at 1; URBs in flight 30 in, 2 out; \
-             10 sent, 95.0 % full; overflow 0, at most 17; pending 0"
+            "link 1000 Mbit/s full duplex, sends pause; PHY 0007:c132 at 1; URBs in flight: 30 in, 2 out; \
+             10 sent, 95.0 % full; overflow queue 0, at most 17; pending 0"
         );
         let down = AdapterRow { link_up: false, link_mbit: None, ..row() };
         assert!(down.lines(Layout::PLAIN)[0].starts_with("no link") && down.mark(Layout::PLAIN) == "!");

@@ -286,7 +286,7 @@ mod tests {
         let pool = PoolRow { kind: "frames".to_owned(), exhausted: 17, ..PoolRow::default() };
         let buffers = Buffers { pools: vec![pool], strays: 5, ..Buffers::default() };
         let text = buffers.draw(Layout::PLAIN);
-        for part in ["17 times one was wanted", "`memory_mib`", "5 frames were dropped"] {
+        for part in ["17 times none was free", "`memory_mib`", "5 frames were dropped"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

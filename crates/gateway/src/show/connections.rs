@@ -267,7 +267,7 @@ mod tests {
             text.starts_with("1 204 of at most 16 384 connections, 1 200 carried, 4 waiting\n"),
             "{text}"
         );
-        assert!(text.contains("! 17 found no room") && text.contains("… 1 203 more"), "{text}");
+        assert!(text.contains("! 17 stayed with the kernel") && text.contains("… 1 203 more"), "{text}");
         let obstacle = Some("nftables chain `inet fw forward` looks at limit".to_owned());
         let text = Connections { obstacle, ..connections }.draw(Layout::PLAIN);
         assert!(

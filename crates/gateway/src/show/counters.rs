@@ -215,7 +215,7 @@ mod tests {
     fn seventeen_missing_packets_are_said() {
         let missing = Law { unaccounted: 17_000, ..law() };
         assert!(missing.draw(Layout::PLAIN).contains("✗ 17000 unaccounted for"));
-        assert!(law().draw(Layout::PLAIN).contains("17 on their way"));
+        assert!(law().draw(Layout::PLAIN).contains("17 in processing"));
         let none = Law { unaccounted: 0, ..law() };
         assert_eq!(
             none.draw(Layout::PLAIN),

@@ -149,7 +149,7 @@ mod tests {
         now.difference(&counted(3, "interface", None));
         assert_eq!(now.ports[0].failed.as_ref().map(|failed| failed.packets), Some(20), "another counter");
         let text = counted(17, "interface", Some("no right")).draw(Layout::PLAIN);
-        assert!(text.contains("counted by the interface they go to: no right"), "{text}");
+        assert!(text.contains("counted by the outgoing interface: no right"), "{text}");
     }
 
     #[test]

@@ -299,7 +299,9 @@ mod tests {
             draw(&[PortRow { state: state.to_owned(), open, ..PortRow::default() }], Layout::PLAIN)
         };
         assert!(text("no-carrier", true).contains("NO CARRIER"));
-        assert!(text("down", true).contains("DOWN") && text("down", true).contains("✗ it is switched off"));
+        assert!(
+            text("down", true).contains("DOWN") && text("down", true).contains("✗ the interface is down")
+        );
         assert!(text("waiting", false).contains("WAITING"));
         assert!(text("", true).contains("open"), "a gateway that does not tell");
     }

@@ -175,7 +175,7 @@ mod tests {
         let workers = vec![SteeringRow { busy_permille: 1000, ..SteeringRow::default() }];
         let steering = Steering { buckets, workers, flows: vec![flow], ..Steering::default() };
         let text = draw(&steering, Layout::PLAIN);
-        for part in ["100.0 %", "and 3 lighter ones", "10.0.0.2:2, in a tunnel", "98.7 %"] {
+        for part in ["100.0 %", "and 3 smaller ones", "10.0.0.2:2, in a tunnel", "98.7 %"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         let lines = text.lines().collect::<Vec<_>>();

@@ -258,7 +258,7 @@ mod tests {
         assert!(error(b"").contains("empty") && error(b"hello").contains("neither"));
         let mut file = pcap_of(&[&[1; 60]]);
         file.truncate(90);
-        assert!(error(&file).contains("cut off"));
+        assert!(error(&file).contains("truncated"));
         let mut file = pcap_of(&[]);
         file[20] = 113;
         assert!(error(&file).contains("link type 113"));

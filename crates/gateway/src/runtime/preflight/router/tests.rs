@@ -181,7 +181,7 @@ fn a_next_hop_on_no_link() {
     only(&text("10.7.0.1"), |_| {}, ("router", Severity::Warning, "next hop"), "lan, wan");
     assert_eq!(found(&text("10.0.1.77"), |_| {}), []);
     let with_port = |via: &str| format!("{}port = \"lan\"\n", text(via));
-    only(&with_port("10.0.1.77"), |_| {}, ("router", Severity::Warning, "next hop"), "in no network of lan:");
+    only(&with_port("10.0.1.77"), |_| {}, ("router", Severity::Warning, "next hop"), "in no network of lan,");
 }
 
 #[test]
