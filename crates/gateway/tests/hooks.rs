@@ -100,7 +100,7 @@ fn a_forward_policy_of_drop_concerns_a_router_and_no_bridge() {
     if !can_run("a_forward_policy_of_drop_concerns_a_router_and_no_bridge", &["nft"]) {
         return;
     }
-    let text = "nftables chain `inet own forw` at forward would drop them by its policy; write a [[filter]]";
+    let text = "nftables chain `inet own forw` at forward would drop them by its policy; replace the rules by a [[filter]]";
     problems(ROUTER, POLICY_DROP, &[("port.lan", text), ("port.wan", text)]);
     problems(BRIDGE, POLICY_DROP, &[]);
     problems(ROUTER, "", &[]);
@@ -365,7 +365,7 @@ fn rules_of_routing_and_policies_of_ipsec_concern_a_router() {
                  ip xfrm policy add dir out src 10.2.0.1/32 dst 10.2.0.9/32 tmpl proto esp mode transport; \
                  ip xfrm policy add dir out src 10.7.0.0/24 dst 10.8.0.0/24; \
                  ip xfrm policy add dir in src 10.1.0.0/24 dst 10.8.0.0/24 action block";
-    let out = "`ip xfrm policy` dir out src 10.1.0.0/24 dst 10.8.0.0/24 would encrypt them";
+    let out = "`ip xfrm policy` dir out src 10.1.0.0/24 dst 10.8.0.0/24 would encrypt or encapsulate them";
     problems(ROUTER, ipsec, &[("port.lan", out), ("port.wan", out)]);
     problems(BRIDGE, ipsec, &[]);
 }
@@ -395,7 +395,7 @@ fn an_underlay_goes_round_what_would_meet_its_tunnels_packets() {
     problems(ROUTER, output, &[]);
     let ipsec = "ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.2 proto 47 tmpl proto esp mode transport; \
                  ip xfrm policy add dir out src 10.2.0.1 dst 10.2.0.3 tmpl proto esp mode transport";
-    problems(TUNNEL, ipsec, &[("port.wan", "dst 10.2.0.2/32 would encrypt them")]);
+    problems(TUNNEL, ipsec, &[("port.wan", "dst 10.2.0.2/32 would encrypt or encapsulate them")]);
 }
 
 /// The command of the one remedy after `script` is accepted when it has been run.

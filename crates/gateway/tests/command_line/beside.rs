@@ -172,7 +172,7 @@ fn packet_sockets_are_named_by_their_process_and_what_they_would_hear() {
     }
     let seen = found("words", &file("bridge", "native"), &discovery);
     let text = seen[0]["text"].as_str().unwrap_or_default();
-    assert!(text.contains("hears no PPPoE discovery on pdeth0"), "{text}");
+    assert!(text.contains("receives no PPPoE discovery on pdeth0"), "{text}");
     let filtered = format!("{}[[filter]]\nprotocol = \"tcp\"\naction = \"drop\"\n", file("router", "skb"));
     let seen = found("offers", &filtered, &format!("{ADDRESSES}{client}"));
     let text = seen.iter().find(|seen| seen["topic"] == "starves").map(|seen| seen["text"].to_string());

@@ -172,7 +172,7 @@ fn a_reload_opens_what_it_brings_although_it_is_confined() {
     assert_eq!(gateway.ask(&["reload"]).code, Some(0));
     let (code, log, folder) = gateway.terminate();
     let mut warnings = log.lines().filter(|line| line.contains("WARN port"));
-    assert!(code == Some(0) && warnings.all(|line| line.contains("is switched off")), "{log}");
+    assert!(code == Some(0) && warnings.all(|line| line.contains(" is down")), "{log}");
     assert!(!folder.0.join("gw.sock").exists(), "the control socket is removed");
 }
 

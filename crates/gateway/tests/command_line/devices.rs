@@ -91,7 +91,7 @@ fn carrier_and_mtu_of_an_interface_are_seen_while_it_is_open() {
     let port = gateway.wait_for("lan", "of MTU 1400", |port| port["mtu"] == 1400);
     assert_eq!(port["openings"], 1, "it was open all the time");
     let log = end(gateway);
-    let order = ["no carrier", "is up", "is switched off", "is up"];
+    let order = ["no carrier", "is up", "is down", "is up"];
     let mut rest = log.as_str();
     for said in order {
         let at = rest.find(said).unwrap_or_else(|| panic!("{said:?} in its place of {log}"));

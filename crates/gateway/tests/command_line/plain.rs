@@ -28,7 +28,7 @@ fn a_level_of_the_log_that_there_is_not_is_code_2() {
     let output = polder().args(["run", &file]).env("POLDER_LOG", "wran").output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("POLDER_LOG: `wran` is no level") && said.contains("`warn`"), "{said}");
+    assert!(said.contains("POLDER_LOG: `wran` is not a log level") && said.contains("`warn`"), "{said}");
 }
 
 #[test]

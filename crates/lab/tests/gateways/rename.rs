@@ -91,7 +91,7 @@ fn a_bridges_port_follows_its_interface() {
         until("the new name is shown", || shown(&polder) == "east9");
         assert!(ping(&left, "10.83.1.2", &[]).contains(" 0% packet loss"), "{mode}");
         gateway.ip(&["link", "set", "east9", "down"]).unwrap();
-        polder.wait_until_said("port east: east9 is switched off");
+        polder.wait_until_said("port east: east9 is down");
         polder.stop();
     }
 }
