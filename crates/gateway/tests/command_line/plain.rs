@@ -111,7 +111,7 @@ fn somebody_else_behind_the_socket_is_noticed() {
             (&stream).write_all(answer.as_bytes()).expect("it reads");
         }
     });
-    for expected in ["not of version 1", "not of version 1", "has closed the connection"] {
+    for expected in ["answer in version 1", "answer in version 1", "has closed the connection"] {
         let outcome = run(&["show", "ports", "--socket", &path.display().to_string()]);
         assert_eq!(outcome.code, Some(1));
         assert!(outcome.err.contains(expected), "{}", outcome.err);

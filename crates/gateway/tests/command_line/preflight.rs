@@ -32,7 +32,7 @@ fn an_interface_that_is_missing_is_warned_of_with_similar_names() {
     assert_eq!(code, Some(0), "the gateway starts, and waits for it: {text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = "! interface there is no interface pdeth0 in this network namespace; similar: pdeht0";
-    assert!(words.contains(said) && words.contains("the port waits for it"), "{text}");
+    assert!(words.contains(said) && words.contains("the port waits for the interface"), "{text}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_tunnel_without_its_address_and_route_is_warned_of() {
     assert!(text.contains("ip address") && text.contains("192.0.2.1/32 dev lo"), "{text}");
     let other = "ip address add 192.0.2.2/32 dev lo; ";
     let (_, text) = inside("swapped", tunnel, &format!("{link}{other} $POLDER check $FILE"));
-    assert!(text.contains("the ends are swapped: 192.0.2.2 is an address of this machine"), "{text}");
+    assert!(text.contains("the ends are swapped: 192.0.2.2 is an address of this host"), "{text}");
     let address = "ip address add 192.0.2.1/32 dev lo; ";
     let (_, text) = inside("route", tunnel, &format!("{link}{address} $POLDER check $FILE"));
     assert!(text.contains("there is no route to 198.51.100.2") && !text.contains("dev lo"), "{text}");

@@ -64,7 +64,10 @@ fn lost_traffic_is_told_and_refused_without_yes() {
     let asked = run("silent-yes", ADDRESS, "--yes");
     let said = words(&asked.stderr);
     assert_eq!(asked.status.code(), Some(0), "{said}");
-    assert!(said.contains("runs gateway gw") && said.contains("unreachable: Polder takes pdeth0"), "{said}");
+    assert!(
+        said.contains("runs gateway gw") && said.contains("unreachable: Polder takes all packets of pdeth0"),
+        "{said}"
+    );
     let free = run("silent-none", "", "");
     let said = words(&free.stderr);
     assert_eq!(free.status.code(), Some(0), "{said}");
@@ -205,7 +208,7 @@ fn a_start_that_is_not_confirmed_ends_and_says_so() {
         err.contains("the last gateway ended") && err.contains("was not confirmed"),
         "a late question: {err}"
     );
-    assert!(out.contains("confirmed with 5") && out.ends_with("code 0 pdeth0: open again"), "{out}\n{err}");
+    assert!(out.contains("confirmed with 5") && out.ends_with("code 0 pdeth0: released"), "{out}\n{err}");
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn the_difference_to_the_file_is_shown_and_is_the_exit_code() {
     let gateway = Gateway::start("diff");
     let same = gateway.ask(&["diff"]);
     assert_eq!((same.code, same.err.as_str()), (Some(0), ""), "{}", same.out);
-    assert!(same.out.starts_with("gw runs as "), "{}", same.out);
+    assert!(same.out.starts_with("gw: the running configuration equals "), "{}", same.out);
     gateway.change(MEMBERS, &format!("ageing_seconds = 77\n{MEMBERS}"));
     gateway.change("[port.a]", "memory_mib = 32\n[port.a]");
     let other = gateway.ask(&["diff"]);

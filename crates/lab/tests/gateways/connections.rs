@@ -403,7 +403,7 @@ fn the_kernel_decides_where_rules_stand_and_can_forward() {
     let (code, said) =
         refused(&net, &ports.replace("\"west\"\nrole", "\"west\"\nqueue = { kind = \"codel\" }\nrole"));
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("no queue"), "{said}");
+    assert!(said.contains("bypass a port's `queue`"), "{said}");
     let mut polder = Gateway::start(&net.topology, &net.gateway, &ports);
     polder.wait_until_said("the kernel decides about the router's packets: nftables chain `inet fw forward`");
     let masquerade = Masquerade { net, polder };

@@ -145,7 +145,7 @@ fn a_router_with_tunnels_is_handed_over_without_an_error() {
         assert!(events.contains(event), "{event}: {events}");
     }
     assert_eq!(gateway.wait_for_end(), Some(0));
-    assert!(!gateway.said().contains("no underlay port"), "{}", gateway.said());
+    assert!(!gateway.said().contains("not an underlay port"), "{}", gateway.said());
     drop(Process::behind(gateway.socket()).unwrap());
 }
 
