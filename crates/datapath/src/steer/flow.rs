@@ -171,9 +171,9 @@ impl Hasher {
     #[inline]
     fn host(&self, high: u64, low: u64) -> u32 {
         match &self.kind {
-            Kind::Mixed(seeds) if high == 0 => mix(seeds, false, low, 0, 0),
-            Kind::Mixed(seeds) => mix(seeds, false, folded(high ^ seeds[2], low ^ seeds[3]), 0, 0),
-            Kind::Toeplitz(toeplitz) => toeplitz.hash([high, low].map(u64::to_be_bytes).as_flattened()),
+            HashKind::Mixed(seeds) if high == 0 => mix(seeds, false, low, 0, 0),
+            HashKind::Mixed(seeds) => mix(seeds, false, folded(high ^ seeds[2], low ^ seeds[3]), 0, 0),
+            HashKind::Toeplitz(toeplitz) => toeplitz.hash([high, low].map(u64::to_be_bytes).as_flattened()),
         }
     }
 
