@@ -182,7 +182,7 @@ fn run(which: usize, steps: &[Step]) {
     let mut history = History::new(which, region.pool());
     steps.iter().for_each(|&step| history.step(step));
     history.end();
-    assert_eq!((region.home(), region.strays()), (SLOTS, 0), "every slot is home");
+    assert_eq!((region.free_slots(), region.late_frees()), (SLOTS, 0), "every slot is home");
 }
 
 proptest! {
