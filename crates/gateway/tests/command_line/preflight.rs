@@ -134,7 +134,7 @@ fn a_tunnel_without_its_address_and_route_is_warned_of() {
     let elsewhere = "ip link add pdaway type veth peer name pdoff; ip link set pdaway up; ip route add 192.0.2.2 dev pdaway; ";
     let script = format!("{link}{address}{route}{elsewhere} $POLDER check $FILE");
     let (_, text) = inside("elsewhere", &by_route, &script);
-    assert!(text.contains("by another interface than pdeth0"), "{text}");
+    assert!(text.contains("uses another interface than pdeth0"), "{text}");
 }
 
 #[test]

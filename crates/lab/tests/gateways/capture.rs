@@ -190,7 +190,7 @@ fn dhcp_on_a_busy_port() {
     });
     until("the packet is in the file", || packets(&file, "rx, worker ") >= 1);
     let summary = end(child);
-    assert!(summary.starts_with("1 packets captured, 1 of "), "{summary}");
+    assert!(summary.starts_with("1 packets captured; 1 of "), "{summary}");
     assert_eq!((arrivals.duplicated, arrivals.reordered), (0, 0), "{arrivals:?}");
     if let Some(lines) = tcpdump(&file) {
         assert!(lines.len() == 1 && lines[0].contains(".68 > 10.82.0.2.67"), "{lines:?}");

@@ -275,7 +275,7 @@ fn a_bridge_refuses_a_tun_interface() {
     let said = check("role = \"router\"\nmode = \"native\"");
     assert!(said.contains("only mode \"skb\" takes these"), "{said}");
     let said = check("role = \"router\"");
-    assert!(said.contains("chose it: its packets have no Ethernet header"), "{said}");
+    assert!(said.contains("chosen by `mode = \"auto\"`: its packets have no Ethernet header"), "{said}");
 }
 
 /// The kernel decides: its firewall and NAT admit connections from and to a TUN interface, which the ports carry.

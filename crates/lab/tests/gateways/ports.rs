@@ -144,7 +144,7 @@ fn what_cannot_be_is_refused_and_nothing_has_changed() {
     for (arguments, why) in [
         (&["add", "c5", "--interface", "c5", "--bridge", "wan"][..], "there is no bridge `wan`"),
         (&["add", "c5", "--interface", "c5"], "is in no bridge"),
-        (&["add", "lan1", "--interface", "c5", "--bridge", "lan"], "port lan1 is there"),
+        (&["add", "lan1", "--interface", "c5", "--bridge", "lan"], "port lan1 already exists"),
         (&["add", "c5", "--interface", "lan2", "--bridge", "lan"], "lan2"),
         (
             &["add", "c5", "--interface", "c5", "--bridge", "lan", "--key", "wieght=9"],
@@ -215,13 +215,13 @@ fn a_port_that_is_kept_has_a_file_and_is_there_after_a_restart() {
     // A file that cannot be written leaves everything as it was, and so does a port that is refused.
     fs::write(&directory, "no directory").unwrap();
     assert!(refused(&socket, &add).contains("cannot write"));
-    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
+    assert!(diff(&socket).contains("the running configuration equals"), "{}", diff(&socket));
     fs::remove_file(&directory).unwrap();
     refused(&socket, &[&add[..7], &["wrong", "--persist"]].concat());
     assert!(!file.exists());
     done(&socket, &add);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
-    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
+    assert!(diff(&socket).contains("the running configuration equals"), "{}", diff(&socket));
     done(&socket, &["set", "c5", "--key", "weight=9"]);
     assert!(fs::read_to_string(&file).unwrap().contains("weight = 9"));
     assert_reaches(&new, ADDRESSES[0]);
@@ -244,7 +244,7 @@ fn a_port_that_is_kept_has_a_file_and_is_there_after_a_restart() {
     done(second.socket(), &["del", "c5"]);
     assert!(!file.exists());
     assert_silent(&new, ADDRESSES[0]);
-    until("nothing is left over", || diff(second.socket()).contains("runs as"));
+    until("nothing is left over", || diff(second.socket()).contains("the running configuration equals"));
     second.stop();
     drop((stations, topology));
 }
@@ -338,7 +338,7 @@ fn a_thousand_patterns_are_followed() {
 fn goes_on_as_if_in_the_file(running: &Gateway, first: &Namespace, (text, with): (&str, &str)) {
     let socket = running.socket().to_owned();
     // It is as good as in the file.
-    assert!(diff(&socket).contains("runs as"), "{}", diff(&socket));
+    assert!(diff(&socket).contains("the running configuration equals"), "{}", diff(&socket));
     let why = refused(&socket, &["del", "c5"]);
     assert!(why.contains("port c5 was created by [port.\"c*\"]"), "{why}");
     running.reload(&with.replace("bridge = \"lan\"\n", "bridge = \"lan\"\nweight = 9\n")).unwrap();

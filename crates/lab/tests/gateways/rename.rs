@@ -40,14 +40,14 @@ fn a_routers_port_follows_its_interface() {
         });
         assert_eq!(arrivals.lost, 0, "{mode}: {arrivals:?}");
         until("the new name is shown", || shown(&polder) == "east9");
-        polder.wait_until_said("is named east9");
+        polder.wait_until_said("was renamed to east9");
         let other = ["link", "add", "east", "type", "veth", "peer", "name", "other"];
         net.gateway.ip(&other).unwrap();
         net.gateway.ip(&["link", "set", "east", "up"]).unwrap();
         ["10.83.2.2", "fd83:2::2"].iter().for_each(|to| reaches(&net.left, to));
         assert_eq!(shown(&polder), "east9");
         let said = polder.reload(&ports(PORTS, mode)).unwrap();
-        assert!(said.contains("named east9"), "{said}");
+        assert!(said.contains("renamed to east9"), "{said}");
         let renamed = ports(&PORTS.replace("\"east\"", "\"east9\""), mode);
         let said = polder.reload(&renamed).unwrap();
         assert!(!said.contains("warning"), "{said}");

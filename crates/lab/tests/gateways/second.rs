@@ -180,7 +180,7 @@ fn a_program_in_front_is_told() {
     locks.iter().for_each(|lock| fs::remove_file(lock).unwrap());
     let beside = text("skb").replace("mode", "kernel_hooks = \"bypass\"\nmode");
     let mut second = net.start_by_unit(&net.file("second", &beside));
-    gateway.wait_until_said("port a: the program ");
+    gateway.wait_until_said("port a: the eBPF program ");
     until("it is shown", || ports(&gateway).contains("runs before Polder's"));
     assert!(second.stop().unwrap().success(), "{}", second.said());
     gateway.wait_until_said("port a: its eBPF program is the first of the hook again");
@@ -205,7 +205,7 @@ fn a_program_that_somebody_detached_is_told() {
         reaches(&net.left, "10.91.0.2");
         let detached = clock::now();
         command::run(net.inside().arg(polder()).args(["release", "--force", "eth0"])).unwrap();
-        gateway.wait_until_said("its eBPF program was detached; the other ports continue");
+        gateway.wait_until_said("eBPF program was detached; the other ports continue");
         let took = clock::now().saturating_sub(detached);
         assert!(took < Duration::from_secs(2), "{mode}: told after {took:?}");
         until("it is open again", || !ports(&gateway).contains("was detached"));

@@ -89,7 +89,7 @@ fn a_thread_that_is_ended_from_outside_ends_the_gateway() {
         assert_reaches(&net.left, RIGHT);
         assert_silent(&net.left, KERNEL);
         hold::end(thread(&gateway, name)).unwrap();
-        assert_ends(&net, gateway, name, "has ended");
+        assert_ends(&net, gateway, name, "ended unexpectedly");
     }
     // The next one says it in its log and in its views, and forgets it when it ends in order.
     let mut gateway = net.start("kernel");
@@ -137,7 +137,7 @@ fn the_first_thread_of_the_process_carries_nothing() {
     assert_silent(&net.left, KERNEL);
     // Another thread that is lost still ends it.
     hold::end(thread(&gateway, "worker-0")).unwrap();
-    assert_ends(&net, gateway, "worker-0", "has ended");
+    assert_ends(&net, gateway, "worker-0", "ended unexpectedly");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_capture_that_loses_its_thread_ends_alone() {
         assert_reaches(&net.left, RIGHT);
     }
     hold::end(lost).unwrap();
-    let took = said(&mut gateway, "the thread capture has ended");
+    let took = said(&mut gateway, "the thread capture ended unexpectedly");
     assert!(took < NOTICED + BUSY, "{took:?}");
     let end = clock::now() + soon();
     while capture.try_wait().unwrap().is_none() {
@@ -185,7 +185,7 @@ fn hooks_are_watched_by_another_thread_when_theirs_is_lost() {
     let mut gateway = net.start("kernel");
     let lost = thread(&gateway, "kernel-hooks");
     hold::end(lost).unwrap();
-    let took = said(&mut gateway, "the thread kernel-hooks has ended");
+    let took = said(&mut gateway, "the thread kernel-hooks ended unexpectedly");
     assert!(took < NOTICED + BUSY, "{took:?}");
     assert_reaches(&net.left, RIGHT);
     let end = clock::now() + soon();
@@ -305,7 +305,7 @@ fn a_search_for_an_adapter_that_loses_its_thread_begins_anew() {
             std::thread::sleep(Duration::from_millis(1));
         }
         hold::end(thread(&gateway, "seek-adapter")).unwrap();
-        let took = said(&mut gateway, "the thread seek-adapter has ended");
+        let took = said(&mut gateway, "the thread seek-adapter ended unexpectedly");
         assert!(took < NOTICED + BUSY, "{took:?}");
     }
     let lost = || gateway.show("ports")["lost_threads"].as_array().map_or(0, Vec::len);

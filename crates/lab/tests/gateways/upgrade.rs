@@ -286,7 +286,7 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     let socket = bench.site.socket();
     let mut stranger = Successor::connect(&socket, 99);
     let refused = stranger.answer()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(refused.contains("form 2") && refused.contains("form 99"), "{refused}");
+    assert!(refused.contains("format 2") && refused.contains("uses 99"), "{refused}");
     let mut second = Successor::connect(&socket, 2);
     second.answer();
     let output = bench.upgrade(&[]);

@@ -53,7 +53,7 @@ pub(super) fn check(bench: &mut Bench) -> anyhow::Result<String> {
     let steps: [(&[&str], &[&str], &str); 3] = [
         (&["address", "del", &cidr, "dev", "eth0"], &["address", "add", &cidr, "dev", "eth0"], "no address"),
         (&["route", "del", "default"], &["route", "add", "default", "via", "10.88.0.1"], "no route"),
-        (&["link", "set", "eth0", "down"], &["link", "set", "eth0", "up"], "switched off"),
+        (&["link", "set", "eth0", "down"], &["link", "set", "eth0", "up"], "is down"),
     ];
     for (change, back, why) in steps {
         container.ip(change)?;
@@ -88,7 +88,7 @@ pub(super) fn twice(bench: &mut Bench) -> anyhow::Result<String> {
     bench.reaches(&container)?;
     let before = container.ip(&["-o", "address", "show", "dev", "eth0"])?;
     let said = bench.refused("add", NETWORK, &container)?;
-    ensure!(said.contains("has an interface eth0 already"), "{said}");
+    ensure!(said.contains("already has an interface eth0"), "{said}");
     bench.reaches(&container)?;
     ensure!(container.ip(&["-o", "address", "show", "dev", "eth0"])? == before, "the first was replaced");
     ensure!(bench.given().len() == 1, "{:?}", bench.given());

@@ -128,7 +128,7 @@ fn turn_keys(gateway: &Gateway, bird: &Bird, keys: &Path) {
     // What has no keys is no change.
     fs::write(keys, "none\n").unwrap();
     let why = gateway.reload(&text).expect_err("no keys").to_string();
-    assert!(why.contains("line 1 is no number from 0 to 255") && why.contains("tunnel far"), "{why}");
+    assert!(why.contains("line 1 is not a number from 0 to 255") && why.contains("tunnel far"), "{why}");
     fs::write(keys, "8 new\n").unwrap();
 }
 
