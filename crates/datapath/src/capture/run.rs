@@ -92,11 +92,9 @@ impl Runner {
             if here == 0 {
                 continue;
             }
-            let load_test = program.load_tests[at];
+            let loads = program.load_tests[at];
             let stay = match *step {
-                _ if load_test.is_some() => {
-                    load_test.map_or(0, |load_test| self.test_loads(&load_test, &views[..top], here))
-                }
+                _ if loads.is_some() => loads.map_or(0, |test| self.test_loads(&test, &views[..top], here)),
                 Step::Jump(to) => {
                     self.waiting[usize::from(to)] |= here;
                     continue;
@@ -137,7 +135,7 @@ impl Runner {
             if running == 0 {
                 break;
             }
-            if stay != 0 && load_test.is_none() {
+            if stay != 0 && loads.is_none() {
                 self.waiting[at + 1] |= stay;
             }
         }

@@ -161,16 +161,9 @@ fn expected(
         ),
         Mode::ZeroCopy => (Level::Warning, format!("native XDP, zero copy, as configured; {UNTESTED}")),
         Mode::Auto | Mode::Native if features.is_none() => {
-            let or = if mode == Mode::Auto {
-                "; otherwise generic XDP"
-            } else {
-                "; otherwise opening the \
-                                                                                 port fails"
-            };
-            let text = format!(
-                "native XDP, copy, if the driver has it{or}: Linux before 6.3 does not report that before \
-                 the port is opened"
-            );
+            let or =
+                if mode == Mode::Auto { "otherwise generic XDP" } else { "otherwise opening the port fails" };
+            let text = format!("{NATIVE_UNREPORTED}; {or}");
             (if mode == Mode::Auto { Level::Fine } else { Level::Warning }, text)
         }
         Mode::Native if transfer::DRIVERS_LOSING_PROGRAM.contains(&driver) => (
@@ -195,6 +188,9 @@ pub(crate) fn has_native_xdp(link: &LinkInfo, driver: &str) -> bool {
 fn is_generic_only(features: Option<Features>, driver: &str) -> bool {
     features.map_or(GENERIC_ONLY.contains(&driver), |features| !features.native)
 }
+
+/// Linux tells of native XDP since 6.3.
+const NATIVE_UNREPORTED: &str = "native XDP, copy, if the driver has it, which Linux before 6.3 does not report before the port is opened";
 
 /// Warning about the native hook of a driver that loses its program.
 const LOSES_PROGRAM: &str =
@@ -308,10 +304,7 @@ pub(crate) fn capabilities() -> Option<Finding> {
     Some(finding(
         Level::Problem,
         "rights",
-        format!(
-            "missing {missing}: run as root, or grant these \
-                                                    capabilities"
-        ),
+        format!("missing {missing}: run as root, or grant these capabilities"),
     ))
 }
 

@@ -130,10 +130,7 @@ impl Captures {
         if running.len() >= MOST {
             return Err(refusal(
                 Fault::Runtime,
-                format!(
-                    "{MOST} captures are already running: stop one of \
-                                                        them"
-                ),
+                format!("{MOST} captures are already running: stop one of them"),
             ));
         }
         let instructions = from_digits(&request.program).ok_or_else(|| {
