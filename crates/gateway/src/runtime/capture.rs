@@ -128,10 +128,7 @@ impl Captures {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|capture| !capture.thread.is_over());
         if running.len() >= MOST {
-            return Err(refusal(
-                Fault::Runtime,
-                format!("{MOST} captures are already running: stop one of them"),
-            ));
+            return Err(refusal(Fault::Runtime, format!("{MOST} captures are running: stop one of them")));
         }
         let instructions = from_digits(&request.program).ok_or_else(|| {
             refusal(Fault::Request, "the format of the filter program is unknown to this gateway".to_owned())
