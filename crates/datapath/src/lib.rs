@@ -10,7 +10,7 @@
 //! filter       rules applied, on the way in and on the way out
 //! route        next hop looked up, where there is a router
 //! bridge       egress port looked up, or flooded
-//! segment      super-packets cut for ports that take none
+//! segment      super-packets segmented for ports that take none
 //! encapsulate  outer headers written into headroom, IP identification, MSS clamped
 //! reorder      order of arrival restored, where several workers share a flow
 //! sequence     GRE sequence numbers assigned

@@ -251,6 +251,6 @@ mod tests {
         assert_eq!(judge_held(1, true).map(|finding| finding.level), Some(Level::Fine));
         let left = judge_held(2, false).unwrap();
         assert_eq!(left.level, Level::Warning);
-        assert!(left.text.contains("2 receive threads") && left.text.contains("next start"), "{}", left.text);
+        assert!(left.text.contains("2 NAPI threads") && left.text.contains("next start"), "{}", left.text);
     }
 }

@@ -126,7 +126,7 @@ fn four_capabilities_are_enough_and_each_is_named_when_missing() {
         assert!(outcome.contains("not allowed to") && outcome.contains(&name), "{missing}: {said}");
     }
     let said = attempt(&ALL.replace("ipc_lock", ""), "pdxx0 kernel");
-    assert!(said.contains("65536 bytes may be locked"), "the report: {said}");
+    assert!(said.contains("limit of locked memory is 65536 bytes"), "the report: {said}");
     let outcome = said.split("outcome: ").nth(1).unwrap_or_default();
     assert!(outcome.contains("cannot lock 16777216 bytes") && outcome.contains("RLIMIT_MEMLOCK"), "{said}");
 }
