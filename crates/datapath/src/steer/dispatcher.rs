@@ -208,7 +208,7 @@ impl Dispatcher {
         }
     }
 
-    /// Time of the next call of [`offer_open`](Self::give_open); `None` if no work batch is open.
+    /// Time of the next call of [`offer_open`](Self::offer_open); `None` if no work batch is open.
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.open == 0 {
             return None;

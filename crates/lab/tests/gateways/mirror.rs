@@ -138,15 +138,14 @@ fn permanent_neighbours_stay_permanent() {
                 };
                 for before in [None, Some("stale"), Some("failed")] {
                     let mut follow = Follow::start(1 << 20).unwrap();
-                    let _ = gateway.ip(&["neigh", "del", address, "dev", "va"]);
-                    if let Some(state) = before {
+                    let make = |state| {
                         let of = ["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", state];
                         gateway.ip(&of).unwrap();
-                    }
+                    };
+                    let _ = gateway.ip(&["neigh", "del", address, "dev", "va"]);
+                    before.into_iter().for_each(make);
                     settle(&mut follow, begun);
-                    let permanent =
-                        ["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", "permanent"];
-                    gateway.ip(&permanent).unwrap();
+                    make("permanent");
                     follow.resolve(index, address.parse().unwrap());
                     assert_eq!(
                         is_permanent(),

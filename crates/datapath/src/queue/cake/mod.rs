@@ -6,7 +6,7 @@
 //! and its host *n* turns. Memory: 80 bytes per packet of the capacity, 136 per flow, allocated once.
 //!
 //! The aims are CAKE's (Høiland-Jørgensen, Täht, Morton: "Piece of CAKE", 2018); the algorithm differs. Tins
-//! share the link by [deficits](tins). In a tin, hosts take turns by deficit round robin, and in a host its
+//! share the link by deficits. In a tin, hosts take turns by deficit round robin, and in a host its
 //! flows, each with lists of new and old ones as in [`fq_codel`](super::fq_codel). With
 //! [`Isolation::Both`], a flow takes turns in the one of its two hosts that has more flows, so that neither a
 //! sender nor a receiver gains by opening many. Acknowledgements are not thinned.
