@@ -114,6 +114,11 @@ fn what_was_followed_is_what_is_there() {
         .unwrap();
 }
 
+/// Sets the state of a neighbour.
+fn make(gateway: &Namespace, (address, lladdr): (&str, &str), state: &str) {
+    gateway.ip(&["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", state]).unwrap();
+}
+
 /// A request for a neighbour overtakes the notice that the neighbour is permanent now. The kernel takes that from it.
 #[test]
 fn permanent_neighbours_stay_permanent() {
@@ -138,14 +143,10 @@ fn permanent_neighbours_stay_permanent() {
                 };
                 for before in [None, Some("stale"), Some("failed")] {
                     let mut follow = Follow::start(1 << 20).unwrap();
-                    let make = |state| {
-                        let of = ["neigh", "replace", address, "lladdr", lladdr, "dev", "va", "nud", state];
-                        gateway.ip(&of).unwrap();
-                    };
                     let _ = gateway.ip(&["neigh", "del", address, "dev", "va"]);
-                    before.into_iter().for_each(make);
+                    before.into_iter().for_each(|state| make(&gateway, (address, lladdr), state));
                     settle(&mut follow, begun);
-                    make("permanent");
+                    make(&gateway, (address, lladdr), "permanent");
                     follow.resolve(index, address.parse().unwrap());
                     assert_eq!(
                         is_permanent(),
