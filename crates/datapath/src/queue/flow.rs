@@ -101,7 +101,7 @@ fn signal(mut stored: Stored, ecn: bool, marks: &mut u64, refuse: Refuse<'_>) ->
 /// of that most is left. `pop` drops a flow's first packet and updates its number of bytes; it returns false
 /// if the flow has none.
 ///
-/// Cost: 8 bytes read per flow, in order; one call makes room for many packets.
+/// Cost: 4 bytes read per flow, in order; one call makes room for many packets.
 pub(super) fn relieve(
     backlogs: &mut [u32],
     mut most_packets: usize,
