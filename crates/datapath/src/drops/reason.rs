@@ -66,11 +66,11 @@ reasons! {
     DeviceError, "receive", "device-error", "The device delivered an invalid descriptor.",
         "The driver or the device is wrong: update it, or set `mode = \"generic\"` on the port.";
     RxOverrun, "receive", "rx-overrun", "Arrived faster than the worker received: the device had no free \
-                                         buffer posted.",
+        buffer posted.",
         "Packets arrive faster than the worker processes them: expected under overload, where early drops \
             cost least. Otherwise give the worker a CPU of its own, or use more workers.";
     RxOverrunControl, "receive", "rx-overrun-control", "A control-protocol packet found no free buffer: the \
-                                                        reserve for such packets was used up, too.",
+        reserve for such packets was used up, too.",
         "A flood of control packets exceeds what the worker processes: a capture on the port shows the \
             sender. Limit it there, or use more workers.";
     Fence, "receive", "fence", "Dropped by the port's eBPF program while a flow moves into the kernel, to \
@@ -80,7 +80,7 @@ reasons! {
     NoBuffer, "receive", "no-buffer", "No free frame was left to receive or copy into.",
         "Raise `memory_mib`. If the count grows slowly without load, report it as a bug.";
     SctpNoChecksum, "receive", "sctp-no-checksum", "A local sender left the SCTP checksum to an offload, \
-                                                    which AF_XDP does not indicate.",
+        which AF_XDP does not indicate.",
         "Set `mode = \"skb\"` on the port, or switch the offload off at the sender: `ethtool -K INTERFACE tx \
             off`.";
     FrameTooLong, "receive", "frame-too-long", "The frame is longer than the gateway accepts.",
@@ -145,16 +145,16 @@ reasons! {
         "A router on the path fragments packets that must not be fragmented: raise its MTU, or lower `mtu` \
             of the tunnel at the other end.";
     NotForUs, "decapsulate", "not-for-us", "Received on an underlay port, but not a packet of a configured \
-                                            tunnel.",
+        tunnel.",
         "Expected briefly after the address of a tunnel has changed.";
     NoTunnel, "decapsulate", "no-tunnel", "Encapsulated with addresses, a key or a VNI of no configured \
-                                           tunnel.",
+        tunnel.",
         "Compare addresses and key of both ends: `polder show tunnels`, and `ip -d link show` on a Linux peer.";
     TunnelBadProtocol, "decapsulate", "tunnel-bad-protocol", "Inner protocol that the tunnel does not carry.",
         "Configure the same kind at both ends: `gretap` and `vxlan` carry Ethernet frames, `gre` IP, `ipip` \
          IPv4 and `sit` IPv6.";
     KeepaliveLimit, "decapsulate", "keepalive-limit", "Keepalives of a tunnel's other end exceed the answer \
-                                                       rate limit.",
+        rate limit.",
         "Polder answers twenty per second: raise the interval at the other end; `polder capture PORT \
             --drops` shows whether they are forged.";
     TunnelMissingChecksum, "decapsulate", "tunnel-missing-checksum", "The tunnel requires a checksum, the packet has none.",
@@ -178,22 +178,22 @@ reasons! {
         "More fragments than reassembly memory. Avoid fragmentation by a larger underlay MTU or a lower \
             tunnel `mtu`.";
     SourceGuard, "filter", "source-guard", "The source, or an address in ARP or neighbour discovery, is not \
-                                            permitted by the port's `source_guard` (RFC 7039).",
+        permitted by the port's `source_guard` (RFC 7039).",
         "The host forges an address, or has one that is missing in `source_guard` of the port: `polder \
             capture PORT --drops` shows it.";
     FilterUnreadable, "filter", "filter-unreadable", "IP headers that filter rules cannot read: malformed, \
-                                                      or fragmented too finely (RFC 1858).",
+        or fragmented too finely (RFC 1858).",
         "Nothing to do: no correct sender makes such packets. They pass if no filter rule examines ports.";
     Filtered, "filter", "filtered", "Dropped by a filter rule.",
         AS_RULES_SAY;
     FilterRejected, "filter", "filter-rejected", "Rejected by a filter rule.",
         AS_RULES_SAY;
     KernelHook, "filter", "kernel-hook", "The port is stopped because a packet hook was added to the kernel \
-                                          while the gateway runs.",
+        while the gateway runs.",
         "`polder show ports` names the hook: remove it, or set `kernel_hooks` of the port to \"refuse\" or \
             \"bypass\".";
     OtherStation, "route", "other-station", "Received on a router's interface, but addressed to another \
-                                             host's MAC address.",
+        host's MAC address.",
         "A switch floods, or the interface's MAC address has changed: `polder show ports` shows the present \
          one.";
     NoInterface, "route", "no-interface", "VLAN tag of no interface on this port.",
@@ -201,16 +201,16 @@ reasons! {
     NotRouted, "route", "not-routed", "Received on a router's interface, but neither IPv4, IPv6 nor ARP.",
         "Nothing to do: a router forwards only IP. Bridge the port to forward other protocols.";
     MartianSource, "route", "martian-source", "Invalid source address: multicast, broadcast, 0.0.0.0 or \
-                                               loopback (RFC 1812, 5.3.7; RFC 4291, 2).",
+        loopback (RFC 1812, 5.3.7; RFC 4291, 2).",
         NOBODYS_ADDRESS;
     MartianDestination, "route", "martian-destination", "Invalid destination address: 0.0.0.0 or loopback \
-                                                         (RFC 1812, 5.3.7; RFC 4291, 2).",
+        (RFC 1812, 5.3.7; RFC 4291, 2).",
         NOBODYS_ADDRESS;
     OwnSource, "route", "own-source", "An IPv4 source that is an address of this router (the kernel's `accept_local` is off).",
         "Another host uses or forges an address of this router, or a loop returns its packets: `polder \
             capture PORT --drops`.";
     ReversePath, "route", "reverse-path", "The route to the IPv4 source uses another interface than the one \
-                                           that received the packet (the kernel's `rp_filter`).",
+        that received the packet (the kernel's `rp_filter`).",
         "The sender forges its address, or routes are not symmetric: then `sysctl \
             net.ipv4.conf.INTERFACE.rp_filter=2`, or 0.";
     HopByHop, "route", "hop-by-hop", "A hop-by-hop option that is malformed, unknown and mandatory, or a \
@@ -219,7 +219,7 @@ reasons! {
     SourceRoute, "route", "source-route", "An IPv4 source-route option (RFC 7126, 4.3).",
         "Nothing to do: Polder does not forward source-routed packets.";
     GroupNotRouted, "route", "group-not-routed", "Addressed to a multicast group or a broadcast; Polder's \
-                                                  router forwards neither (RFC 2644).",
+        router forwards neither (RFC 2644).",
         "Nothing to do: multicast and broadcast packets are not routed.";
     LinkLocal, "route", "link-local", "From or to an IPv6 address that is valid on its link alone (RFC 4291, 2.5.6).",
         "Give the sender an address of its network: a link-local one ends at the router.";
@@ -236,7 +236,7 @@ reasons! {
     TooBig, "route", "too-big", "Larger than the MTU, but fragmentation is not permitted.",
         "The sender got an ICMP error with the MTU. If it does not react, the path to it drops ICMP.";
     NeighbourUnknown, "route", "neighbour-unknown", "The neighbour did not answer ARP or neighbour \
-                                                     discovery in time.",
+        discovery in time.",
         "The destination or the next hop is down or not on this network: `polder show neighbors`.";
     NeighbourQueueFull, "route", "neighbour-queue-full", "Too many packets wait for neighbours' link-layer addresses.",
         "Expected during a network scan; otherwise the next hop answers slowly: `polder show neighbors`.";
@@ -249,14 +249,14 @@ reasons! {
             `direction = \"out\"` filters, which would not see them: filter what comes in. Or see the event \
             `punt-loop`.";
     NoListener, "route", "no-listener", "Addressed to one of Polder's own addresses, but of a kind that \
-                                         Polder does not answer.",
+        Polder does not answer.",
         "Nothing to do: on its own addresses the gateway answers only ARP, neighbour discovery and pings.";
     SourceMulticast, "bridge", "source-multicast", "The source address is a group address or zero.",
         "Nothing to do here: the sender uses a group address as its own.";
     ReservedMulticast, "bridge", "reserved-multicast", "Link-local group address that the bridge does not forward (IEEE 802.1Q, table 8-1).",
         "Nothing to do: such frames end at a bridge. `forward_groups` of the bridge lets some of them through.";
     OwnAddress, "bridge", "own-address", "The source is the MAC address of another member's interface or \
-                                          TAP: forged, or returned by a loop.",
+        TAP: forged, or returned by a loop.",
         "Another host forges the address of this host, or there is a loop: `polder events` names the port.";
     VlanNotAllowed, "bridge", "vlan-not-allowed", "The VLAN is not carried by this port.",
         "Add the VLAN to `vlan` of the member that received it, or remove it from the sender's trunk.";
@@ -270,7 +270,7 @@ reasons! {
         "A loop, or a `hairpin_flood_limit` that is too low: look for another hairpin port at the other end \
             first.";
     HairpinLoop, "bridge", "hairpin-loop", "A hairpin port received a frame whose source address is on \
-                                            another port.",
+        another port.",
         "The other end reflects frames, too: disable `hairpin` at one end. `polder events` names the port.";
     NoMember, "bridge", "no-member", "No other port of the bridge carries this VLAN.",
         "As configured: no other member carries this VLAN. Add it to `vlan` of one if it should.";
@@ -279,27 +279,27 @@ reasons! {
     NoBridge, "bridge", "no-bridge", "The port is in no bridge.",
         "Name the port in `members` of a bridge.";
     CannotSegment, "segment", "cannot-segment", "A super-packet whose metadata do not fit its headers, so \
-                                                 it cannot be segmented.",
+        it cannot be segmented.",
         "The sender of super-packets describes them wrongly: update the guest's or the host's kernel, or \
             set `segments = false`.";
     TunnelRecursion, "encapsulate", "tunnel-recursion", "The packet is one of the tunnel's own outer packets.",
         "The tunnel's outer packets are forwarded into the tunnel again: remove the underlay's network from \
          the bridge.";
     TunnelTooDeep, "encapsulate", "tunnel-too-deep", "The encapsulation limit permits no further tunnel \
-                                                      (RFC 2473, 4.1.1).",
+        (RFC 2473, 4.1.1).",
         "Tunnels are nested more deeply than the innermost permits: raise its `encapsulation_limit`, or \
             look for a tunnel that leads into itself.";
     TunnelNoNeighbour, "encapsulate", "tunnel-no-neighbour", "The link-layer address of the next hop is \
-                                                              unknown.",
+        unknown.",
         "The next hop does not answer: `ip neighbour show`, `ping` it; or set `next_hop_mac`.";
     TunnelTooBig, "encapsulate", "tunnel-too-big", "Larger than the tunnel's MTU, but fragmentation is not \
-                                                    permitted.",
+        permitted.",
         "The sender set DF and got an ICMP error. If it does not react, raise the underlay's MTU, or set \
             `dont_fragment = false`.";
     NoHeadroom, "encapsulate", "no-headroom", "No headroom for the outer headers.",
         "The outer headers exceed the frame's headroom: nest fewer tunnels.";
     LateAfterReorder, "reorder", "late-after-reorder", "Arrived at the reorder buffer after its ticket had \
-                                                        expired.",
+        expired.",
         "A worker was stalled for long: find out what else runs on its CPU.";
     QueueFull, "queue", "queue-full", "The port's queue was full.",
         "More packets are sent to the port than it or its `rate_kbit` can transmit. If these are bursts, \

@@ -151,7 +151,7 @@ fn why(hook: Hook, errno: Errno) -> String {
     match (hook, errno) {
         (Hook::Native, Errno::OPNOTSUPP) => "the driver does not support it".to_owned(),
         (Hook::Native, Errno::NOSPC) => "the driver has too few queues for it; of a veth, the peer must not \
-                                         have more transmit queues than this end has receive queues"
+            have more transmit queues than this end has receive queues"
             .to_owned(),
         (Hook::Native, Errno::RANGE | Errno::INVAL) => {
             format!("the driver refuses ({errno}); a frequent cause is the MTU or an offload such as LRO")

@@ -60,7 +60,7 @@ fn tables(keys: &PortKeys) -> Result<Table> {
         let (key, value) = pair.split_once('=').with_context(|| {
             format!(
                 "{pair} is not a pair of key and value: write \
-                                                          `--key KEY=VALUE`"
+                    `--key KEY=VALUE`"
             )
         })?;
         let value = match format!("value = {value}").parse::<Table>() {
@@ -113,7 +113,7 @@ fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<S
     let before = tables_of(name, &text).with_context(|| {
         format!(
             "{} was changed by another program and is \
-                                                                 kept",
+                kept",
             file.display()
         )
     })?;

@@ -52,7 +52,7 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     let log = like(process, &mut command).with_context(|| {
         format!(
             "cannot start the new program with the settings \
-                                                             of process {process}"
+                of process {process}"
         )
     })?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();

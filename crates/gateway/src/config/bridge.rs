@@ -82,9 +82,9 @@ section! {
         keys:
         /// VLANs that the member carries.
         vlan as MemberVlans, Inner(VLANS, check_vlans), |member| member.vlan.as_ref().map(MemberVlans::of), |member, vlans| member.vlan = vlans.resolved() => Live, usual("none: \
-                                                                                                                                                                           tags \
-                                                                                                                                                                           are \
-                                                                                                                                                                           ignored"), range("see below");
+            tags \
+                are \
+                    ignored"), range("see below");
         /// True if it exchanges nothing with other isolated members.
         isolated: bool = false, Boolean => Live;
         /// True if addresses are learned from what it sends.
@@ -123,22 +123,22 @@ section! {
         vlan: Option<u16> = None, Given(VLAN) => Live, usual("required on a bridge with VLANs");
         /// Member to which frames for the address go; of a tunnel with several remotes, the one to that remote.
         port: @[serde(serialize_with = "number")] PortId = PortId(0), Reference("a member") => Live, required("add \
-                                                                                                               `port \
-                                                                                                               = \
-                                                                                                               \"…\"`, \
-                                                                                                               the \
-                                                                                                               member \
-                                                                                                               that \
-                                                                                                               leads \
-                                                                                                               to \
-                                                                                                               the \
-                                                                                                               address");
+            `port \
+                = \
+                    \"…\"`, \
+                        the \
+                            member \
+                                that \
+                                    leads \
+                                        to \
+                                        the \
+                                        address");
         /// Remote to which they go.
         remote: Option<IpAddr> = None, Given(HOST) => Live, usual("required for a tunnel with `remotes`"), range("one \
-                                                                                                                  of \
-                                                                                                                  the \
-                                                                                                                  tunnel's \
-                                                                                                                  remotes");
+            of \
+                the \
+                    tunnel's \
+                        remotes");
     }
 }
 

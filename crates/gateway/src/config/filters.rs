@@ -54,11 +54,11 @@ section! {
         name: Option<String> = None, Given(text("", "a name, once", values::name)) => Live, usual("none");
         /// Ports and tunnels whose packets it looks at.
         ports = "port": @[serde(serialize_with = "numbers")] Vec<PortId> = Vec::new(), list(Whole("ports \
-                                                                                                   and \
-                                                                                                   tunnels, \
-                                                                                                   except \
-                                                                                                   underlay \
-                                                                                                   ports"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
+            and \
+                tunnels, \
+                    except \
+                        underlay \
+                            ports"), "names of ports and tunnels", ALL).or_one() => Live, usual("all");
         /// Direction of the packets: received by the port, before the bridge learns from them, or to be sent by it.
         direction: Direction = Direction::In, Choice(Direction::WORDS) => Live;
         /// VLAN of the tag, or of the port for a frame without one; 0 where there is none.

@@ -36,9 +36,9 @@ section! {
         workers: u16 = 1, Integer(1..=MAX_WORKERS, "workers") => Live, usual("as many as `cpus`, else 1");
         /// CPU that each worker is pinned to.
         cpus: Vec<u16> = Vec::new(), list(Integer(0..=MAX_CPU, ""), "CPU numbers", Some(CPUS)) => Live, usual("chosen \
-                                                                                                               by \
-                                                                                                               the \
-                                                                                                               kernel"), range("0 to 4095, none twice");
+            by \
+                the \
+                    kernel"), range("0 to 4095, none twice");
         /// Packet memory, shared by all ports.
         memory_mib: u32 = 24, Integer(4..=65_536, "MiB") => Restart(MEMORY);
         /// Size of one slot of packet memory; a longer packet takes several.

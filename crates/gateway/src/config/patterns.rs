@@ -235,8 +235,8 @@ mod tests {
                 "mtu = 1400",
                 "source_guard = { mac = \"02:00:00:00:00:01\" }",
                 "`source_guard` cannot be \
-                                                                              shared by the ports of a \
-                                                                              pattern",
+                    shared by the ports of a \
+                        pattern",
             ),
             ("bridge = \"lan\"\n", "", "member"),
             (

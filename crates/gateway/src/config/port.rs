@@ -79,11 +79,11 @@ section! {
         role: Role = Role::Bridge, Choice(Role::WORDS) => Reopen(ATTACHED);
         /// The router's own addresses on the link, as `["192.0.2.1/24"]`; of a bridge's TAP the machine's: see [the machine on the bridge](bridge.md#the-machine-on-the-bridge).
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Reopen(ATTACHED), usual("required for a router's port that is no `interface`"), range("none \
-                                                                                                                                                                                  twice, \
-                                                                                                                                                                                  networks \
-                                                                                                                                                                                  of \
-                                                                                                                                                                                  ports \
-                                                                                                                                                                                  distinct");
+            twice, \
+                networks \
+                    of \
+                        ports \
+                            distinct");
         /// Mode in which the interface is attached.
         mode: Mode = Mode::Auto, Choice(Mode::WORDS) => Reopen(ATTACHED), only(Port::is_interface);
         /// Carry flows between interfaces in the kernel once the bridge or the router has decided their destination; see [fast path](ports.md#fast-path).

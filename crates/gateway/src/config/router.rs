@@ -37,9 +37,9 @@ section! {
         routes: RoutesFrom = RoutesFrom::Kernel, Choice(RoutesFrom::WORDS) => Live;
         /// The kernel's tables that are followed, in order of look-up.
         tables: Vec<u32> = Vec::new(), list(TABLE, "tables", Some(NO_TABLE)) => Live, usual("tables that \
-                                                                                             the kernel's \
-                                                                                             rules use for \
-                                                                                             all packets");
+            the kernel's \
+                rules use for \
+                    all packets");
         /// Time for which the routes of a routing daemon that has ended are kept; withdrawals take effect 0.2 s later. `"never"` is off.
         hold_seconds: Option<u16> = None, number_or(&[("never", None)], 1..=3600, "seconds") => Live;
         /// Maximum number of carried connections, where the kernel decides; see [the kernel decides](ports.md#the-kernel-decides).
@@ -74,12 +74,12 @@ section! {
         via: Vec<IpAddr> = Vec::new(), list(ROUTER, "addresses", None).or_one() => Live, usual("the destinations themselves, on the link of `port`");
         /// Port by which packets leave.
         port: @[serde(serialize_with = "number")] Option<PortId> = None, Given(Reference("a router port or a tunnel of packets")) => Live, usual("the \
-                                                                                                                                                  port \
-                                                                                                                                                  in \
-                                                                                                                                                  whose \
-                                                                                                                                                  network \
-                                                                                                                                                  `via` \
-                                                                                                                                                  is");
+            port \
+                in \
+                    whose \
+                        network \
+                            `via` \
+                                is");
         /// Forward, or drop: silently (`blackhole`), with ICMP host unreachable (`unreachable`) or with ICMP administratively prohibited (`prohibit`).
         kind: RouteKind = RouteKind::Unicast, Choice(RouteKind::WORDS) => Live;
     }

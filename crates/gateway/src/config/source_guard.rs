@@ -36,7 +36,7 @@ fn check(draft: &Draft<SourceGuard>, section: &Section<'_>) -> bool {
             span,
             format!("`addresses` has {count} addresses"),
             "name at most 64, or none to \
-                                                                           allow any address",
+                allow any address",
         );
     }
     count <= MOST

@@ -64,11 +64,11 @@ section! {
         kind as TunnelKind, Choice(TunnelKind::WORDS), |tunnel| Some(tunnel.kind), Tunnel::set_kind => Live, required(A_KIND);
         /// The router's own inner addresses, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre`, `ipip` and `sit` alone.
         addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit`"), range("none \
-                                                                                                                                                    twice, \
-                                                                                                                                                    networks \
-                                                                                                                                                    of \
-                                                                                                                                                    links \
-                                                                                                                                                    distinct");
+            twice, \
+                networks \
+                    of \
+                        links \
+                            distinct");
         /// Outer address of this end; an address of this host, possibly on `lo`.
         local: IpAddr = NOWHERE, HOST => Live, required("add `local = \"…\"`, the address of this end");
         /// Outer address of the other end.
@@ -109,9 +109,9 @@ section! {
         dont_fragment: bool = false, Boolean => Live, only(Tunnel::may_be_cut);
         /// Longest inner network packet; senders are told by ICMP.
         mtu: Option<u16> = None, Given(Integer(LEAST_MTU..=MAX_MTU, "bytes")) => Live, usual("the \
-                                                                                              underlay's \
-                                                                                              MTU less the \
-                                                                                              outer headers");
+            underlay's \
+                MTU less the \
+                    outer headers");
         /// Largest MSS of TCP connections through the tunnel: what fits in one packet (`clamp`), or this number.
         tcp_mss: TcpMss = TcpMss::Clamp, TCP_MSS => Live;
         /// BFD with the other end; the tunnel is used only while the session is up; see [bfd](#bfd).

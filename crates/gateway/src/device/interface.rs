@@ -45,7 +45,7 @@ impl Driver for Interface<'_> {
         let left = if way == Way::Skb { Ok(false) } else { clsact::release(self.name, false) };
         if let Err(error) = left {
             tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process \
-                                                           left behind");
+                left behind");
         }
         let facts = PortProperties { mode_reason: why, ..opened.facts };
         Ok(OpenPort { facts, ..opened })

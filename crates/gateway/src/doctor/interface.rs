@@ -111,7 +111,7 @@ fn thread(host: &Host, name: &str) -> Option<Finding> {
             name,
             "NAPI",
             "In a kernel thread, which the scheduler weighs against other \
-                                             work.",
+                work.",
         ),
         false => Finding::good(name, "NAPI", "In softirq; while an AF_XDP port is open, in a kernel thread."),
     })

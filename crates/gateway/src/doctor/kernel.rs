@@ -101,7 +101,7 @@ fn compiler(host: &Host) -> Finding {
             OF,
             "BPF compiler",
             "It cannot be switched here: it is always on, or not \
-                                                      built in.",
+                built in.",
         ),
     }
 }

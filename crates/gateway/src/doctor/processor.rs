@@ -138,7 +138,7 @@ fn calls(host: &Host, measured: &Measured) -> Finding {
             "system calls",
             format!(
                 "{text}; no mitigation of a processor \
-                                                          vulnerability is active."
+                    vulnerability is active."
             ),
         );
     }

@@ -413,7 +413,7 @@ impl EventKind {
             }
             Self::Neighbour { port, address, mac: None } => format!(
                 "neighbour {address} on {port} was \
-                                                                     removed"
+                    removed"
             ),
             Self::StationLearnt { bridge, port, vlan, address } => {
                 format!("bridge {bridge}: station {address}{} learnt on {port}", of_vlan(*vlan))
@@ -474,7 +474,7 @@ impl EventKind {
             ),
             Self::LogLevel { filter } => format!("the log's level is {filter}"),
             Self::Draining { draining: true } => "not ready: neighbours should send packets to another \
-                                                  gateway"
+                gateway"
                 .to_owned(),
             Self::Draining { draining: false } => "ready again after a drain".to_owned(),
             Self::HandedOver { process } => format!("handed over: process {process} runs the gateway"),

@@ -82,7 +82,7 @@ struct Watched {
 /// A thread that has ended before its work was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread {name} {}", if *.panicked { "has panicked" } else { "ended unexpectedly: it was killed \
-                                                                         from outside" })]
+    from outside" })]
 pub struct LostThread {
     /// Name of the thread.
     pub name: String,

@@ -170,7 +170,7 @@ fn names(draft: &FileDraft, findings: &Findings) -> Option<()> {
             tunnel.name.clone(),
             format!(
                 "`{name}` names both a port and a \
-                                                                      tunnel"
+                    tunnel"
             ),
         );
         findings.note(

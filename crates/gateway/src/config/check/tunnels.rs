@@ -266,7 +266,7 @@ fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
         refuse(
             "`keepalive` and `bfd` monitor the same end",
             "remove one of them: `bfd` detects failures \
-                                                              sooner",
+                sooner",
         );
     }
     match (kind.carries_frames(), keepalive.address) {

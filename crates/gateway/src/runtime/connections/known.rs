@@ -206,15 +206,15 @@ impl Seen {
             (State::Waiting, [true, _]) => "the kernel has forwarded no reply since its tables last changed",
             (State::Waiting, [false, true]) => {
                 "the kernel has forwarded only replies since its tables last \
-                                                changed"
+                    changed"
             }
             (State::Waiting, [false, false]) => {
                 "the kernel has forwarded no packet since its tables last \
-                                                 changed"
+                    changed"
             }
             (State::Contradicted, _) => {
                 "the kernel sends its packets to several interfaces, as a mirror \
-                                         does"
+                    does"
             }
             (State::Ended, _) => "a FIN or RST was forwarded",
         };

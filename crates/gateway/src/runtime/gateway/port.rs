@@ -217,7 +217,7 @@ impl PortState {
             tracing::warn!(
                 port = self.configuration.name,
                 "cannot be opened: {trouble}; the gateway tries \
-                                                            again"
+                    again"
             );
         }
         self.trouble = Some(trouble);

@@ -107,7 +107,7 @@ impl Gateway {
             let lands = if decides && is_filtered { &[][..] } else { &lands[usize::from(is_filtered)] };
             if let Err(error) = handle.set_router(&ingresses, lands) {
                 tracing::error!(port = state.configuration.name, %error, "cannot update the addresses to be \
-                                                                          routed");
+                    routed");
             }
             match handle.yield_word().filter(|_| decides) {
                 Some(word) if is_filtered && word.has(YieldCause::Decision) => {

@@ -48,7 +48,7 @@ impl Gateway {
             .inspect_err(|error| {
                 tracing::warn!(
                     "the fast path of {name} is disabled during a capture: \
-                                                 {error}"
+                        {error}"
                 )
             })
             .ok()

@@ -138,7 +138,7 @@ impl HandOver {
         ensure!(
             matches!(ready, Message::Ready),
             "unexpected message of the new program, which should be \
-                                                  ready: {ready:?}"
+                ready: {ready:?}"
         );
         let mut gateway = lock(&self.gateway);
         let parked = gateway.park();

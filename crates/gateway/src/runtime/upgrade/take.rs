@@ -85,7 +85,7 @@ impl Predecessor {
             let Message::Port(PortOffer { name, kind }) = message else {
                 bail!(
                     "unexpected message in place \
-                                                                                of a port: {message:?}"
+                        of a port: {message:?}"
                 )
             };
             match kind.obstacle() {
@@ -215,7 +215,7 @@ impl Predecessor {
         let Message::State(mut state) = message else {
             bail!(
                 "unexpected hand-over message of the gateway: \
-                                                              {message:?}"
+                    {message:?}"
             )
         };
         let locks = std::mem::take(&mut state.locks);

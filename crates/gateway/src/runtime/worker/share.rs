@@ -78,7 +78,7 @@ impl Worker {
         let nice = nice_for(share.percent);
         if let Err(error) = setpriority_process(Some(gettid()), nice) {
             tracing::info!(%error, nice, "cannot raise the worker's priority: other threads may leave it \
-                                          less than its `cpu_share`");
+                less than its `cpu_share`");
         }
     }
 
