@@ -1,7 +1,8 @@
 //! Traffic class of waiting packets: DSCP and ECN of the outermost IP header.
 
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Ecn, Ipv4Mut, Ipv6Mut, TrafficClass};
+use crate::tunnel::write_traffic_class;
+use crate::wire::{Ecn, TrafficClass};
 use polder_buffers::Packet;
 
 /// Result of [`mark`].
@@ -45,18 +46,5 @@ pub(super) fn set_traffic_class(packet: &mut Packet, class: TrafficClass) {
     let headers = HeaderSummary::of(packet);
     // No header changes its type or its length, so the summary stays valid.
     let (bytes, _) = packet.bytes_and_egress();
-    let header = bytes.get_mut(headers.network_offset()..).unwrap_or_default();
-    match headers.network() {
-        Network::Ipv4 => {
-            if let Ok(mut ip) = Ipv4Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Ipv6 => {
-            if let Ok(mut ip) = Ipv6Mut::parse_head(header, usize::MAX) {
-                ip.set_traffic_class(class);
-            }
-        }
-        Network::Other => {}
-    }
+    write_traffic_class(headers, bytes, class);
 }

@@ -3,7 +3,7 @@
 use super::inner::class_and_ttl;
 use crate::drops::DropReason;
 use crate::parse::{HeaderSummary, Network};
-use crate::wire::{Ecn, Ipv4Mut, Ipv6Mut};
+use crate::wire::{Ecn, Ipv4Mut, Ipv6Mut, TrafficClass};
 use polder_buffers::Packet;
 
 /// Merges the outer congestion mark into the inner IP header (RFC 6040, 4.2). Other inner packets have no ECN
@@ -18,6 +18,12 @@ pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(
     }
     let ecn = Ecn::decapsulate(outer, class.ecn()).map_err(|_| DropReason::EcnNotCapable)?;
     let class = class.with_ecn(ecn);
+    write_traffic_class(headers, frame, class);
+    Ok(())
+}
+
+/// Writes the traffic class of the IP header that `headers` describes in `frame`, and updates its checksum.
+pub(crate) fn write_traffic_class(headers: HeaderSummary, frame: &mut [u8], class: TrafficClass) {
     let header = frame.get_mut(headers.network_offset()..).unwrap_or_default();
     match headers.network() {
         Network::Ipv4 => {
@@ -32,5 +38,4 @@ pub(super) fn merge_ecn(packet: &mut Packet, strip: u16, outer: Ecn) -> Result<(
         }
         Network::Other => {}
     }
-    Ok(())
 }

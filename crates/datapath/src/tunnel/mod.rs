@@ -50,6 +50,7 @@ mod toobig;
 mod vxlan;
 
 pub use decapsulate::{DecapsulateState, decapsulate};
+pub(crate) use ecn::write_traffic_class;
 pub use encapsulate::{EncapsulateState, encapsulate};
 pub use encapsulation::{Carrier, Encapsulation, OuterHeader, TunnelId, TunnelLabel};
 pub use ends::Ends;
