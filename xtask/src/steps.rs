@@ -321,6 +321,8 @@ pub(crate) fn loom_command(run: &Run, models: &[&str], preemptions: &str) -> Com
         .env("RUSTFLAGS", appended("RUSTFLAGS", "--cfg loom"))
         .env("CARGO_TARGET_DIR", run.root().join("target/loom"))
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .env("LOOM_MAX_PREEMPTIONS", preemptions);
     cargo
