@@ -1,7 +1,8 @@
 //! Connections, as both ends have them.
 
 use super::packet::{
-    ACK, Ends, FIN, PSH, RST, Segment, Transport, WINDOW_BYTES, ends_of, exchange_port, is_from_an_end,
+    ACK, Ends, FIN, PSH, RST, Segment, Transport, WINDOW_BYTES, ends_of, exchange_port, exchange_quoted_port,
+    is_from_an_end,
 };
 use super::steps::{Forged, Rules, Sender, Way};
 use super::twin::{Seen, Side};
@@ -52,7 +53,10 @@ impl Connection {
             return;
         };
         for seen in polder {
-            let Some(ends) = ends_of(&seen.frame) else { continue };
+            let Some(ends) = ends_of(&seen.frame) else {
+                exchange_quoted_port(&mut seen.frame, polder_port, kernel);
+                continue;
+            };
             for which in (0..2).filter(|&which| ends.ports[which] == polder_port) {
                 exchange_port(&mut seen.frame, which, kernel);
             }
@@ -89,6 +93,12 @@ impl Connection {
     /// True if the kernel has chosen ports at random: ports quoted in ICMP errors are not compared.
     pub(super) fn has_chosen_ports(&self) -> bool {
         self.has_chosen_ports || self.far.is_some_and(|[kernel, polder]| kernel != polder)
+    }
+
+    /// True if `later` has taken over this connection's addresses and ports at one of the routers.
+    pub(super) fn is_superseded_by(&self, later: &Self) -> bool {
+        let far = self.far.iter().flatten().zip(later.far.iter().flatten());
+        self.transport == later.transport && far.into_iter().any(|(own, other)| own == other)
     }
 
     /// Addresses and ports of packets of an end, at a router.

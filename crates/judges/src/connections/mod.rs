@@ -10,7 +10,8 @@
 //! * ICMP errors about packets without a route, or with one that prohibits them: a kernel limits their rate for each host.
 //! * Ports that a kernel chooses at random: they are mapped to each other.
 //! * Segments that the kernel alone calls invalid and drops, and Polder carries: it tracks no window of data.
-//!   Those are forged data, RST and FIN beyond the window or before it, and a wrong checksum. They are counted by name in
+//!   Those are forged data, RST and FIN beyond the window or before it, a wrong checksum, and what a server still sends on a
+//!   connection that was flushed and whose addresses and ports another one has since. They are counted by name in
 //!   [`Report::lenient`], and are 1 % of the packets at most.
 //! * The timer after a RST that is within the window and not exact: the kernel alone lets it end after
 //!   `nf_conntrack_tcp_timeout_close`, 10 s, if no packet follows. Polder carries this RST, and histories are shorter.

@@ -234,6 +234,18 @@ pub(super) fn exchange_port(frame: &mut [u8], which: usize, port: u16) {
     }
 }
 
+/// Does the same in the packet that a router's ICMP error quotes. The sum of a port and a checksum stays, and with it the error's
+/// own checksum.
+pub(super) fn exchange_quoted_port(frame: &mut [u8], old: u16, new: u16) {
+    let Some((at, ICMP | ICMPV6)) = transport(frame) else { return };
+    // The quote stands where a frame has its packet.
+    let Some(quote) = frame.get_mut(at + 8 - LINK..) else { return };
+    let Some(ends) = ends_of(quote) else { return };
+    for which in (0..2).filter(|&which| ends.ports[which] == old) {
+        exchange_port(quote, which, new);
+    }
+}
+
 /// True for frames of which kernels send some of their own accord: ARP, groups, neighbours.
 pub(super) fn is_chatter(frame: &[u8]) -> bool {
     let kind = frame.get(12..14).unwrap_or_default();
@@ -276,6 +288,14 @@ mod tests {
             assert!(is_from_an_end(&frame) && !is_chatter(&frame));
             exchange_port(&mut frame, 0, 61_007);
             assert_eq!(frame, made(61_007));
+            // An error of the router about it.
+            let quoting =
+                |frame: &[u8]| link([1; 6], [0; 6], 0x0800, &error(&frame[LINK..], &ends(443).reversed()));
+            let mut frame = quoting(&made(1000));
+            exchange_quoted_port(&mut frame, 1000, 61_007);
+            assert_eq!(frame, quoting(&made(61_007)));
+            exchange_quoted_port(&mut frame, 1000, 5);
+            assert_eq!(frame, quoting(&made(61_007)));
         }
     }
 }

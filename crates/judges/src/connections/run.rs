@@ -310,6 +310,9 @@ impl Run<'_> {
             return Ok(());
         };
         let sent = [kernel, polder].map(|ends| packet(&ends, segment, bytes, odd));
+        let later = &self.connections[index + 1..];
+        let is_late = from == Sender::Server && later.iter().any(|later| connection.is_superseded_by(later));
+        let lenient = lenient.or(is_late.then_some("of an older connection with the same addresses"));
         let seen = self.compare((index, place, odd == Odd::Foreign), sent, lenient)?;
         let connection = &mut self.connections[index];
         let target = connection.place(opposite(from)).side;
