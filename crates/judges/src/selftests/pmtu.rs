@@ -121,14 +121,18 @@ fn learns(net: &Net, to: &str, mtu: &str, length: &str) -> anyhow::Result<()> {
     net.reaches("h1", to, &["-M", "want", "-s", length])
 }
 
+/// The sender learns again until it has learnt `mtu`: a router that follows the kernel hears of a change a moment later.
 fn exception(net: &Net, to: &str, mtu: &str) -> anyhow::Result<()> {
-    forget(net)?;
-    learns(net, to, mtu, LONG)
+    net.until(&format!("the MTU towards {to} is {mtu}, learnt anew"), || {
+        forget(net)?;
+        net.ping("h1", to, &["-M", "want", "-s", LONG])?;
+        Ok(path(net, to)?.contains(&format!("mtu {mtu} ")))
+    })?;
+    net.reaches("h1", to, &["-M", "want", "-s", LONG])
 }
 
 fn decreased(net: &Net, to: &str) -> anyhow::Result<()> {
-    forget(net)?;
-    learns(net, to, NARROW, LONG)?;
+    exception(net, to, NARROW)?;
     narrow(net, "1280")?;
     // Longer than the new MTU and not than the old one: the sender does not fragment, so that DF is set.
     let result = learns(net, to, "1280", "1260");
