@@ -219,8 +219,10 @@ impl Testbed {
                 self.wire.inject(&peer.request(number, length))?;
             }
             for &(number, length) in window {
-                let came = self.comes_back(peer, number, length);
-                came.with_context(|| self.state())?;
+                if let Err(error) = self.comes_back(peer, number, length) {
+                    let counted = self.run("grep Icmp: /proc/net/snmp; ethtool -S NIC | grep -v ': 0$'")?;
+                    return Err(error.context(format!("{}; {counted}", self.state())));
+                }
             }
             std::thread::sleep(PAUSE);
         }
