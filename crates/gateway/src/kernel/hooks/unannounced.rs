@@ -6,26 +6,35 @@
 //! | services of IPVS | its table |
 //! | BPF programs at TCX | program ids at the ports' interfaces |
 //!
-//! Cost: three files, and two system calls for each interface. A change is detected within 0.1 s, but not before the
-//! command that made it returns.
+//! Cost: three reads of open files, and two system calls for each interface. A change is detected within 0.1 s, but not before
+//! the command that made it returns.
 
 use polder_devices::skb::programs_of_others;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
 
 /// Hash of these hooks at the last check.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unannounced {
     seen: Option<u64>,
+    tables: [Table; 3],
+}
+
+impl Default for Unannounced {
+    fn default() -> Self {
+        let tables = [super::legacy::V4.names(), super::legacy::V6.names(), IPVS].map(Table::new);
+        Self { seen: None, tables }
+    }
 }
 
 impl Unannounced {
     /// Checks again; returns true if a hook has changed. `interfaces` are the ports' interface indexes.
     pub fn has_changed(&mut self, interfaces: &[u32]) -> bool {
         let mut hash = DefaultHasher::new();
-        for file in [super::legacy::V4.names(), super::legacy::V6.names(), IPVS] {
-            // Without the file the kernel has no such hooks.
-            fs::read(file).unwrap_or_default().hash(&mut hash);
+        for table in &mut self.tables {
+            table.hash(&mut hash);
         }
         for interface in interfaces {
             for is_egress in [false, true] {
@@ -34,6 +43,40 @@ impl Unannounced {
         }
         let hash = hash.finish();
         self.seen.replace(hash).is_some_and(|before| before != hash)
+    }
+}
+
+/// File of the kernel's that lists hooks, open as long as the kernel has it.
+#[derive(Debug)]
+struct Table {
+    path: &'static str,
+    file: Option<File>,
+}
+
+impl Table {
+    const fn new(path: &'static str) -> Self {
+        Self { path, file: None }
+    }
+
+    /// Adds the file's bytes to a hash. Without the file the kernel has no such hooks.
+    fn hash(&mut self, hash: &mut DefaultHasher) {
+        if self.file.is_none() {
+            self.file = File::open(self.path).ok();
+        }
+        let (mut at, mut part) = (0, [0; 4096]);
+        while let Some(file) = &self.file {
+            match file.read_at(&mut part, at) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    hash.write(&part[..bytes]);
+                    at += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The kernel has removed the file.
+                Err(_) => self.file = None,
+            }
+        }
+        at.hash(hash);
     }
 }
 
