@@ -41,7 +41,7 @@ pub struct Place {
 pub enum ClaimError {
     /// Another process listens there.
     #[error(
-        "another gateway uses the control socket {}: stop it, or give this gateway another `name` or \
+        "another gateway uses the control socket {}: stop that gateway, or give this gateway another `name` or \
          `control` in [gateway]", .0.display()
     )]
     Taken(PathBuf),
