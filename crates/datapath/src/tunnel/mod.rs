@@ -78,7 +78,7 @@ pub enum TunnelsError {
     #[error("port number {} is not an underlay port", .0.0)]
     NoUnderlay(PortId),
     /// Packets of two tunnels could not be distinguished.
-    #[error("two tunnels run from {0} with the same key or VNI; give them different ones")]
+    #[error("two tunnels run from {0} with the same key or VNI; give each tunnel a key or VNI of its own")]
     EndsTwice(Ends),
     /// The MTU, configured or limited by the underlay, or the underlay's own MTU is below [`LEAST_MTU`].
     #[error("an MTU of {0} bytes is too small: tunnels and underlay ports need at least {LEAST_MTU} bytes")]

@@ -89,7 +89,7 @@ pub fn adopt(
             Err(anyhow!("the previous program passed descriptors of another kind of device"))
         }
     };
-    adopted.with_context(|| format!("cannot take over port {}", port.name))
+    adopted.with_context(|| format!("cannot take over port {} from the previous program", port.name))
 }
 
 /// Reason why a device cannot be passed to a successor process.
