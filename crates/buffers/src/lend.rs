@@ -34,7 +34,9 @@ pub struct Loan {
 
 /// Another process returned a frame that was not lent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no frame of {class:?} at {offset} is lent: the other process gives back what it does not have")]
+#[error(
+    "the other process returned the frame of class {class:?} at offset {offset}, which was not lent to it"
+)]
 pub struct NotLent {
     /// Class named by the process.
     pub class: Class,

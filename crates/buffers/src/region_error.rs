@@ -7,13 +7,15 @@ pub(crate) const REGIONS: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
     /// The slot size is not a power of two from 512 to 32 768.
-    #[error("invalid slot size of {0} bytes: use a power of two from 512 to 32768")]
+    #[error("invalid slot size of {0} bytes for packet memory: use a power of two from 512 to 32768")]
     SlotBytes(u32),
     /// The number of slots is 0 or exceeds 2²⁴.
-    #[error("invalid number of slots {0}: a region has 1 to 16777216")]
+    #[error("invalid number of packet memory slots {0}: use 1 to 16777216")]
     Slots(u32),
     /// The page size is not supported by the system, or exceeds 64 KiB.
-    #[error("invalid page size of {0} bytes: use a power of two from the system's page size to 65536")]
+    #[error(
+        "invalid page size of {0} bytes for packet memory: use a power of two from the system's page size to 65536"
+    )]
     PageBytes(usize),
     /// The system has too little memory.
     #[error("cannot map {bytes} bytes of packet memory: {source}; lower the memory setting or free memory")]
@@ -24,15 +26,15 @@ pub enum RegionError {
         source: rustix::io::Errno,
     },
     /// The process has too many regions.
-    #[error("a process has at most {} regions at a time", REGIONS - 1)]
+    #[error("the process has {} regions of packet memory, the maximum", REGIONS - 1)]
     TooMany,
     /// The number of blocks is 0 or exceeds 2¹⁹.
-    #[error("invalid number of fragment blocks {0}: use 1 to 524288")]
+    #[error("invalid number of fragment blocks {0} in packet memory: use 1 to 524288")]
     Blocks(u32),
     /// The number of blocks held by a worker is out of range.
-    #[error("invalid number of blocks per worker {0}: use 1 to 64")]
+    #[error("invalid number of fragment blocks per worker {0}: use 1 to 64")]
     HeldBlocks(u8),
     /// The boundary of fragments is out of range.
-    #[error("invalid fragment boundary {0}: use a power of two from 64 to 32768")]
+    #[error("invalid boundary of {0} bytes that no fragment may cross: use a power of two from 64 to 32768")]
     NeverCross(u32),
 }

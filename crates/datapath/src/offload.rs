@@ -143,7 +143,7 @@ pub fn complete(packet: &mut Packet, takes: Takes, context: &Context<'_>) {
 
 /// The metadata of a packet place its checksum outside the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the checksum is to be written outside the packet")]
+#[error("the packet's metadata place its checksum outside of the packet")]
 pub struct OutsidePacket;
 
 /// Completes a partial checksum; does nothing to a packet without one.

@@ -99,7 +99,8 @@ impl Cables {
             let nanos = clock::nanos();
             for packet in batch.iter() {
                 let probe = packet.bytes().get(template.probe_at()..).and_then(Probe::read);
-                let probe = probe.ok_or_else(|| anyhow!("a packet arrived that nobody sent"))?;
+                let probe =
+                    probe.ok_or_else(|| anyhow!("a packet arrived that the demonstration did not send"))?;
                 meter.record(probe.number, nanos.saturating_sub(probe.due));
                 arrived += 1;
             }
@@ -149,16 +150,16 @@ fn send(
     let _ = near.tx.reclaim(pool);
     for number in numbers {
         let frame = template.frame(0, Probe { stream: 0, number, due: clock::nanos() });
-        let packet = Packet::copy_from(&frame, pool).context("packet memory is used up")?;
-        ensure!(batch.push(packet).is_ok(), "a batch that is emptied has room");
+        let packet = Packet::copy_from(&frame, pool).context("no packet buffer is free")?;
+        ensure!(batch.push(packet).is_ok(), "an empty batch does not accept a packet");
         *sent += 1;
         if batch.is_full() {
             near.tx.transmit(batch, pool);
-            ensure!(batch.is_empty(), "the cable holds more than is on the way");
+            ensure!(batch.is_empty(), "the in-memory cable does not accept all packets");
         }
     }
     near.tx.transmit(batch, pool);
-    ensure!(batch.is_empty(), "the cable holds more than is on the way");
+    ensure!(batch.is_empty(), "the in-memory cable does not accept all packets");
     Ok(())
 }
 
@@ -182,7 +183,9 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
     let ends = Mutex::new(HashMap::from(ends));
     Box::new(move |port, _, _| {
         let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = ends.remove(&port.name).ok_or_else(|| anyhow!("no cable is plugged into {}", port.name))?;
+        let end = ends
+            .remove(&port.name)
+            .ok_or_else(|| anyhow!("the demonstration has no in-memory cable for port {}", port.name))?;
         let takes = Takes { partial_checksums: true, ..Takes::default() };
         let facts = PortProperties {
             takes,
@@ -193,5 +196,5 @@ fn opener(ends: [(String, End); 2], mac: Mac) -> Opener {
 }
 
 fn only(end: End) -> anyhow::Result<PairQueue> {
-    end.into_iter().next().context("a cable without a queue")
+    end.into_iter().next().context("the end of the in-memory cable has no queue")
 }

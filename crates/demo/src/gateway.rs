@@ -40,7 +40,7 @@ impl Gateway {
         let socket = topology.directory().join(format!("{}.sock", site.role));
         let file = topology.directory().join(format!("{}.toml", site.role));
         std::fs::write(&file, configuration(&site, &socket, (core, keys)))
-            .with_context(|| format!("cannot write {}", file.display()))?;
+            .with_context(|| format!("cannot write the configuration {}", file.display()))?;
         let name = format!("the {}'s polder", site.title);
         let process = Running::start(&name, namespace.command(&polder).arg("run").arg(&file))?;
         Ok(Self { site, polder, socket, process })

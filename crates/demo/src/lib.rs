@@ -39,7 +39,10 @@ pub enum Forwarder {
 pub fn run(forwarder: Forwarder) -> anyhow::Result<()> {
     let screen = Screen::new();
     if !is_root() {
-        ensure!(forwarder == Forwarder::Polder, "forwarding by the kernel needs namespaces: run as root");
+        ensure!(
+            forwarder == Forwarder::Polder,
+            "the demonstration with the kernel's bridges needs network namespaces: run as root"
+        );
         return memory::run(screen);
     }
     let start = clock::now();
@@ -69,7 +72,11 @@ fn with_polder(screen: Screen, topology: &Topology, network: &Network) -> anyhow
     access_point.wait()?;
     station.wait()?;
     let answered = wait_for_ping(&network.client, SERVER, FIRST_PACKET)?;
-    ensure!(answered, "no packet passes{}", measure::whereabouts(&access_point, &station));
+    ensure!(
+        answered,
+        "no packet passes from client to server{}",
+        measure::whereabouts(&access_point, &station)
+    );
     drop(step);
     print::done(screen, "two gateways; the client reaches the server", clock::now() - begun);
 

@@ -32,13 +32,13 @@ pub const NO_PORT: PortId = PortId(u16::MAX);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
     /// The headroom of the head frame is too small.
-    #[error("not enough headroom")]
+    #[error("the packet has too little headroom")]
     Front,
     /// The tailroom of the last frame is too small, or the pool is empty.
-    #[error("not enough tailroom")]
+    #[error("the packet has too little tailroom, or no buffer is free")]
     Back,
     /// The packet is too short.
-    #[error("the packet is shorter")]
+    #[error("the packet has fewer bytes than the operation needs")]
     Short,
 }
 

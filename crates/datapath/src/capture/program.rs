@@ -24,25 +24,27 @@ pub struct Instruction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadProgram {
     /// No instruction, or more than [`MOST_INSTRUCTIONS`].
-    #[error("the program has {0} instructions; it must have 1 to {MOST_INSTRUCTIONS}")]
+    #[error("the filter program has {0} instructions; use 1 to {MOST_INSTRUCTIONS}")]
     Length(usize),
     /// An instruction that does not exist.
-    #[error("instruction {0} has an unknown code")]
+    #[error("instruction {0} of the filter program has an unknown code")]
     Unknown(usize),
     /// A jump that leaves the program.
-    #[error("instruction {0} jumps out of the program")]
+    #[error("instruction {0} of the filter program jumps beyond its end")]
     Jump(usize),
     /// The last instruction is not an end.
-    #[error("the last instruction does not end the program")]
+    #[error("the filter program does not end with a return instruction")]
     NoEnd,
     /// A scratch memory index out of range.
-    #[error("instruction {0} uses a scratch index out of range")]
+    #[error("instruction {0} of the filter program uses a scratch memory index above 15")]
     Memory(usize),
     /// A division by the constant zero, or a shift by 32 or more.
-    #[error("instruction {0} divides by zero, or shifts too far")]
+    #[error("instruction {0} of the filter program divides by zero, or shifts by 32 bits or more")]
     Operand(usize),
     /// A packet offset that is an extension of the kernel.
-    #[error("instruction {0} reads data that the packet does not have")]
+    #[error(
+        "instruction {0} of the filter program has a packet offset of the Linux kernel, which is not supported"
+    )]
     Extension(usize),
 }
 

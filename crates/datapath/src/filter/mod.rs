@@ -58,7 +58,7 @@ struct Compiled {
 
 /// The rules need more boxes than [`MOST_BOXES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the filters have {boxes} combinations of their lists, more than {MOST_BOXES}")]
+#[error("the filters have {boxes} combinations of list elements; at most {MOST_BOXES} are possible")]
 pub struct TooManyBoxes {
     /// Number of boxes needed.
     pub boxes: usize,

@@ -114,13 +114,13 @@ pub enum BridgeError {
         second: String,
     },
     /// A bridge mixes transparent and VLAN-aware members.
-    #[error("{bridge} has members with and without VLANs; give every member a VLAN mode or none")]
+    #[error("{bridge} has members with and without VLANs; give all members a VLAN mode, or none of them")]
     MixedModes {
         /// The bridge.
         bridge: String,
     },
     /// A trunk without VLANs.
-    #[error("port {} of {bridge} is a trunk without VLANs; name those that it carries", port.0)]
+    #[error("port {} of {bridge} is a trunk without VLANs; name the VLANs that the trunk carries", port.0)]
     EmptyTrunk {
         /// The bridge.
         bridge: String,
@@ -128,7 +128,7 @@ pub enum BridgeError {
         port: PortId,
     },
     /// VLAN 0 as access or native VLAN.
-    #[error("port {} of {bridge}: 0 is no VLAN; use 1 to 4094", port.0)]
+    #[error("port {} of {bridge}: 0 is no VLAN ID; use 1 to 4094", port.0)]
     VlanZero {
         /// The bridge.
         bridge: String,
@@ -136,7 +136,7 @@ pub enum BridgeError {
         port: PortId,
     },
     /// The ageing time is out of range.
-    #[error("{bridge}: an ageing time of {seconds} s; use 1 to 1000000")]
+    #[error("{bridge}: an ageing time of {seconds} s is out of range; use 1 to 1000000 s")]
     Ageing {
         /// The bridge.
         bridge: String,
@@ -172,7 +172,7 @@ pub enum BridgeError {
         port: PortId,
     },
     /// The number of members exceeds the range of their indices.
-    #[error("{count} members in all bridges; at most 65534")]
+    #[error("the bridges have {count} members; at most 65534 are possible")]
     TooMany {
         /// Number of members.
         count: usize,

@@ -177,7 +177,7 @@ pub struct NextHopGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NextHopGroupError {
     /// There is no member with a weight.
-    #[error("a group of next hops needs a member with a weight")]
+    #[error("a next-hop group needs a member whose weight is not 0")]
     Empty,
 }
 

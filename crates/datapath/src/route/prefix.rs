@@ -12,7 +12,7 @@ pub struct Prefix {
 
 /// The prefix is too long for its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a prefix of {bits} bits; IPv4 has 32 and IPv6 has 128")]
+#[error("a prefix of {bits} bits is too long; IPv4 has 32 bits and IPv6 has 128")]
 pub struct BadPrefix {
     bits: u8,
 }

@@ -20,10 +20,10 @@ pub enum RoutersError {
     #[error("interface {0:?} is given twice")]
     Twice(InterfaceId),
     /// The interface's router does not exist.
-    #[error("interface {0:?} refers to {1:?}, which does not exist")]
+    #[error("interface {0:?} belongs to router {1:?}, which does not exist")]
     NoRouter(InterfaceId, RouterId),
     /// The MTU is below [`LEAST_MTU`].
-    #[error("interface {0:?}: an MTU of {1} is too small: at least {LEAST_MTU} bytes")]
+    #[error("interface {0:?}: an MTU of {1} bytes is too small; use at least {LEAST_MTU}")]
     MtuTooSmall(InterfaceId, u16),
     /// The MAC address is multicast.
     #[error("interface {0:?}: {1} is not a unicast MAC address")]

@@ -72,22 +72,22 @@ pub const LEAST_MTU: u16 = 576;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelsError {
     /// Two tunnels or underlays have the same port.
-    #[error("port {} is given twice", .0.0)]
+    #[error("port number {} is given to two tunnels or underlays", .0.0)]
     PortTwice(PortId),
     /// The tunnel's underlay is not an underlay port.
-    #[error("port {} is not an underlay port", .0.0)]
+    #[error("port number {} is not an underlay port", .0.0)]
     NoUnderlay(PortId),
     /// Packets of two tunnels could not be distinguished.
-    #[error("two tunnels run from {0} with the same key or VNI; give them different ones")]
+    #[error("two tunnels run from {0} with the same key or VNI; give each tunnel a key or VNI of its own")]
     EndsTwice(Ends),
     /// The MTU, configured or limited by the underlay, or the underlay's own MTU is below [`LEAST_MTU`].
-    #[error("an MTU of {0} is too small: tunnels and what carries them take at least {LEAST_MTU} bytes")]
+    #[error("an MTU of {0} bytes is too small: tunnels and underlay ports need at least {LEAST_MTU} bytes")]
     MtuTooSmall(u16),
     /// The underlay's MTU is below the IPv6 minimum of a link (RFC 8200, 5).
-    #[error("an underlay of {0} bytes is too narrow for IPv6, which takes at least {least}", least = toobig::LEAST_MTU_V6)]
+    #[error("an underlay MTU of {0} bytes is too small for IPv6, which needs at least {least} bytes", least = toobig::LEAST_MTU_V6)]
     TooNarrow(u16),
     /// The number of tunnels or ports exceeds the range of their indices.
-    #[error("too many tunnels")]
+    #[error("there are more than 65536 tunnels or ports")]
     TooMany,
 }
 

@@ -65,5 +65,5 @@ pub use vxlan::{Vxlan, VxlanHeader};
 
 /// The buffer is shorter than the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the buffer is shorter than the header")]
+#[error("the buffer is shorter than the protocol header")]
 pub struct TooShort;

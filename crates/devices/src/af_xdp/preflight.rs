@@ -341,7 +341,7 @@ fn left_over(link: &LinkInfo, obtained: Option<&Obtained>) -> Option<Finding> {
         return Some(finding(Level::Fine, "left over", text));
     }
     let text = format!(
-        "the XDP program {name} of another application is attached: stop it, or `ip link set dev {} xdp off`",
+        "the XDP program {name} of another application is attached: stop that application, or `ip link set dev {} xdp off`",
         link.name
     );
     Some(finding(Level::Problem, "left over", text))

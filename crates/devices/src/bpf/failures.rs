@@ -47,7 +47,7 @@ pub enum TraceError {
     )]
     NoTypes,
     /// A step failed.
-    #[error("cannot {step}: {errno}")]
+    #[error("cannot {step} to count failed redirects: {errno}")]
     Step {
         /// The step, in words that follow "cannot".
         step: &'static str,

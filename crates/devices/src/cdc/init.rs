@@ -69,7 +69,9 @@ pub enum InitError {
     #[error("{0}; unplug the device and plug it in again")]
     Control(#[from] ControlError),
     /// The device's parameters leave no room for a frame.
-    #[error("the device's NTB parameters are impossible: blocks of {in_bytes} bytes in and {out_bytes} out")]
+    #[error(
+        "the USB device's transfer blocks (NTB) are too small for a frame: {in_bytes} bytes received, {out_bytes} sent"
+    )]
     Parameters {
         /// Bytes of a block to the host.
         in_bytes: u32,
@@ -77,10 +79,10 @@ pub enum InitError {
         out_bytes: u32,
     },
     /// The device does not support the format.
-    #[error("the device has no {}", .0.name())]
+    #[error("the USB device has no {} function", .0.name())]
     Format(Format),
     /// The MTU is out of range.
-    #[error("invalid MTU {mtu}: the device supports 68 to {largest}")]
+    #[error("invalid MTU of {mtu} bytes: the USB device supports 68 to {largest}")]
     Mtu {
         /// Requested MTU.
         mtu: u16,

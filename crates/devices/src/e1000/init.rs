@@ -58,10 +58,12 @@ pub enum InitError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The EEPROM is damaged.
-    #[error("the EEPROM's checksum is wrong, so its MAC address is not trusted; set `mac` for the port")]
+    #[error(
+        "the checksum of the adapter's EEPROM is wrong, so the MAC address in it is not trusted; set `mac` for the port"
+    )]
     EepromChecksum,
     /// The EEPROM has no valid unicast address.
-    #[error("the EEPROM has no valid MAC address; set `mac` for the port")]
+    #[error("the adapter's EEPROM has no valid MAC address; set `mac` for the port")]
     NoAddress,
 }
 

@@ -71,7 +71,7 @@ const LOOK: Nanos = Nanos(20_000);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The MTU is out of range.
-    #[error("invalid MTU {0}: an e1000 port supports 68 to {LARGEST_MTU}")]
+    #[error("invalid MTU of {0} bytes: an e1000 port supports 68 to {LARGEST_MTU}")]
     Mtu(u16),
     /// The ring size is invalid.
     #[error("invalid ring size {0}: an e1000 port needs a power of two from 8 to {LARGEST_RING}")]

@@ -158,16 +158,16 @@ pub struct RxFrame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RxFault {
     /// Shorter than any transfer with a frame.
-    #[error("a transfer of {0} bytes is shorter than a frame")]
+    #[error("a received USB transfer of {0} bytes is too short for a frame")]
     ShortTransfer(usize),
     /// The transfer ends within command words.
-    #[error("the command words of a frame are cut")]
+    #[error("a received USB transfer ends within the command words of a frame")]
     CommandCut,
     /// A frame shorter than an Ethernet header and its FCS.
-    #[error("a frame of {0} bytes is shorter than its header")]
+    #[error("a received frame of {0} bytes is shorter than an Ethernet header with FCS")]
     FrameShort(usize),
     /// A frame that extends beyond the end of its transfer.
-    #[error("a frame of {length} bytes where {left} are left")]
+    #[error("a received frame has {length} bytes, but its USB transfer has only {left} left")]
     Beyond {
         /// Length that the adapter reports.
         length: usize,

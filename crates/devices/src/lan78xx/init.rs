@@ -95,7 +95,9 @@ pub enum InitError {
     #[error("{0}; unplug the adapter and plug it in again")]
     Control(#[from] ControlError),
     /// The chip's register does not match its descriptor.
-    #[error("the adapter's descriptor says {descriptor:#06x}, its register {register:#06x}")]
+    #[error(
+        "the adapter has product ID {descriptor:#06x} in its descriptor, but chip ID {register:#06x} in its register"
+    )]
     Identity {
         /// Product ID in the descriptor.
         descriptor: u16,

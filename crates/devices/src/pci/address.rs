@@ -14,7 +14,9 @@ pub struct Address {
 
 /// Error: a text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it has domain, bus, device and function, as in \"0000:00:03.0\"; `lspci -D` shows it")]
+#[error(
+    "a PCI address has domain, bus, device and function, as in \"0000:00:03.0\"; `lspci -D` shows all addresses"
+)]
 pub struct NoAddress;
 
 impl fmt::Display for Address {

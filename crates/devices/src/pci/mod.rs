@@ -97,7 +97,7 @@ impl core::fmt::Debug for Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaError {
     /// No memory for descriptors.
-    #[error("cannot allocate {bytes} bytes for the device's rings: {errno}; free memory")]
+    #[error("cannot allocate {bytes} bytes for the PCI device's rings: {errno}; free memory")]
     Memory {
         /// Requested bytes.
         bytes: usize,

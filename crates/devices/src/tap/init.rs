@@ -108,7 +108,7 @@ pub enum TapError {
     #[error("a TAP has at least one queue")]
     NoQueues,
     /// The slots are so small that the longest packet needs too many.
-    #[error("slots of {0} bytes are too small for the longest packet: use slots of 2048 bytes")]
+    #[error("packet memory slots of {0} bytes are too small for the longest packet: use slots of 2048 bytes")]
     SmallSlots(u32),
     /// The right to create or change interfaces is missing.
     #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]

@@ -21,13 +21,13 @@ const ENGLISH: u16 = 0x0409;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// A request ended with an error.
-    #[error("a control request failed: {0:?}")]
+    #[error("a USB control request to the device failed: {0:?}")]
     Failed(Status),
     /// A request was not answered in time.
-    #[error("a control request was not answered in time")]
+    #[error("the device did not answer a USB control request in time")]
     Timeout,
     /// The answer has an unexpected length.
-    #[error("a control request gave {found} bytes where {expected} were expected")]
+    #[error("the device answered a USB control request with {found} bytes, where {expected} were expected")]
     Length {
         /// Expected number of bytes.
         expected: usize,

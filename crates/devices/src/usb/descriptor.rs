@@ -56,10 +56,10 @@ impl Endpoints {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     /// A descriptor is too short, or of another type.
-    #[error("the device's descriptor is malformed")]
+    #[error("a descriptor of the USB device is malformed")]
     Malformed,
     /// The device is of another model.
-    #[error("the device is {vendor:04x}:{product:04x}, not a LAN7800 (0424:7800), LAN7801 or LAN7850")]
+    #[error("the USB device is {vendor:04x}:{product:04x}, not a LAN7800 (0424:7800), LAN7801 or LAN7850")]
     Unknown {
         /// Vendor ID.
         vendor: u16,
@@ -67,7 +67,7 @@ pub enum DescriptorError {
         product: u16,
     },
     /// An endpoint is missing.
-    #[error("the device's configuration has no {0} endpoint")]
+    #[error("the USB device's configuration has no {0} endpoint")]
     Endpoint(&'static str),
 }
 

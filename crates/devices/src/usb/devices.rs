@@ -10,7 +10,7 @@ pub enum UsbError {
     #[error("there is no USB device {0}; `lsusb` and `ls /sys/bus/usb/devices` list all devices")]
     Missing(String),
     /// Devices cannot be listed.
-    #[error("cannot list USB devices: {0}; mount /sys, in a container, too")]
+    #[error("cannot list USB devices: {0}; mount /sys (in a container, too)")]
     List(nusb::Error),
     /// The process may not open the device.
     #[error(
@@ -34,7 +34,7 @@ pub enum UsbError {
         interface: String,
     },
     /// The bus is too slow.
-    #[error("the USB device {0} is on a USB 1 bus; it needs USB 2 or 3")]
+    #[error("the USB device {0} is on a USB 1 bus; plug the device into a USB 2 or 3 port")]
     Slow(String),
     /// Another step failed.
     #[error("cannot {step} of the USB device {place}: {error}")]
@@ -47,7 +47,7 @@ pub enum UsbError {
         error: nusb::Error,
     },
     /// The system provides no event descriptor.
-    #[error("cannot create an event descriptor: {0}; raise the limit of open files")]
+    #[error("cannot create an event descriptor for USB devices: {0}; raise the limit of open files")]
     Event(rustix::io::Errno),
 }
 

@@ -41,7 +41,7 @@ pub enum IdentifyError {
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
     /// Opening was cancelled.
-    #[error("cancelled, because the program ends")]
+    #[error("identifying the USB device was cancelled, because the program ends")]
     Cancelled,
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn urbs_within(wanted: Option<usize>, usual: usize) -> usize {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError<E: core::error::Error + 'static> {
     /// The MTU is out of range.
-    #[error("invalid MTU {mtu}: a {kind} port supports 68 to {largest}")]
+    #[error("invalid MTU of {mtu} bytes: a {kind} port supports 68 to {largest}")]
     Mtu {
         /// Requested MTU.
         mtu: u16,
@@ -95,13 +95,13 @@ pub enum OpenError<E: core::error::Error + 'static> {
         error: E,
     },
     /// The device was unplugged while it was brought up.
-    #[error("{place}: the adapter was unplugged, or the connection to it ended")]
+    #[error("{place}: the USB device was unplugged, or the connection to its USB/IP server ended")]
     Gone {
         /// Bus and address of the device.
         place: String,
     },
     /// Opening was cancelled.
-    #[error("opening {place} was cancelled, because the program ends")]
+    #[error("opening the USB device {place} was cancelled, because the program ends")]
     Cancelled {
         /// Bus and address of the device.
         place: String,
@@ -110,6 +110,6 @@ pub enum OpenError<E: core::error::Error + 'static> {
     #[error(transparent)]
     Memory(RegionError),
     /// The event descriptor cannot be duplicated.
-    #[error("cannot share the transport's event: {0}; raise the limit of open files")]
+    #[error("cannot duplicate the event descriptor of the USB transport: {0}; raise the limit of open files")]
     Event(std::io::Error),
 }

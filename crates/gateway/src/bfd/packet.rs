@@ -100,19 +100,19 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The packet is shorter than the minimum, or than its length field.
-    #[error("too short")]
+    #[error("the BFD packet is too short")]
     Short,
     /// A version other than 1.
-    #[error("version is not 1")]
+    #[error("the BFD version is not 1")]
     Version,
     /// The multipoint bit is set.
-    #[error("multipoint")]
+    #[error("the BFD packet has the multipoint bit set")]
     Multipoint,
     /// A detection multiplier of 0.
-    #[error("detection multiplier is 0")]
+    #[error("the BFD detection multiplier is 0")]
     Multiplier,
     /// A discriminator of 0.
-    #[error("discriminator of 0")]
+    #[error("the BFD discriminator of the sender is 0")]
     Discriminator,
 }
 

@@ -25,10 +25,10 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Its "your discriminator" is 0 although its sender's state is Init or Up.
-    #[error("packet without this end's discriminator although the sender's state is not Down")]
+    #[error("the BFD packet has no discriminator of this end, although the sender's state is not Down")]
     NoDiscriminator,
     /// Its "your discriminator" belongs to another session.
-    #[error("packet with the discriminator of another session")]
+    #[error("the BFD packet has the discriminator of another session")]
     OtherDiscriminator,
 }
 

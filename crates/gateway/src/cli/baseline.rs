@@ -14,10 +14,11 @@ const FOLDERS: [(&str, &str); 2] = [("XDG_STATE_HOME", "polder"), ("HOME", ".loc
 /// Saves totals.
 pub(super) fn save(name: &str, what: What, shown: &Shown) -> Result<(), Failure> {
     let file = file(name, what)?;
-    let folder = file.parent().context("a file is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = file.parent().context("the baseline's path has no directory")?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the directory {}", folder.display()))?;
     fs::write(&file, serde_json::to_vec(shown)?)
-        .with_context(|| format!("cannot write {}", file.display()))?;
+        .with_context(|| format!("cannot write the baseline {}", file.display()))?;
     Ok(())
 }
 
@@ -60,7 +61,7 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
         )
     })?;
     let earlier = serde_json::from_slice::<Shown>(&text).with_context(|| {
-        format!("{} was saved by another version of polder: save it again", file.display())
+        format!("{} was saved by another version of polder: save the baseline again", file.display())
     })?;
     if earlier.gateway != shown.gateway {
         return Err(anyhow!(
@@ -74,8 +75,10 @@ pub(super) fn from(name: &str, what: What, shown: Shown) -> Result<Difference, F
         Some(nanos) => Ok((shown.since(&earlier), Some(name.to_owned()), nanos)),
         None => {
             let gateway = shown.gateway;
-            Err(anyhow!("gateway {gateway} was restarted after baseline {name:?} was saved: save it again")
-                .into())
+            Err(anyhow!(
+                "gateway {gateway} was restarted after baseline {name:?} was saved: save the baseline again"
+            )
+            .into())
         }
     }
 }

@@ -60,10 +60,10 @@ pub(super) fn drain(arguments: &Drain) -> Result<(), Failure> {
 fn end(process: u32) -> anyhow::Result<()> {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     let process = process.context("the gateway did not report its process id")?;
-    let gone = pidfd_open(process, PidfdFlags::empty()).context("cannot wait for the gateway")?;
-    kill_process(process, Signal::TERM).context("cannot stop the gateway")?;
-    let ready =
-        poll(&mut [PollFd::new(&gone, PollFlags::IN)], Some(&END)).context("cannot wait for the gateway")?;
+    let gone = pidfd_open(process, PidfdFlags::empty()).context("cannot watch the gateway's process")?;
+    kill_process(process, Signal::TERM).context("cannot send SIGTERM to the gateway's process")?;
+    let ready = poll(&mut [PollFd::new(&gone, PollFlags::IN)], Some(&END))
+        .context("cannot wait for the end of the gateway's process")?;
     ensure!(ready > 0, "the gateway did not stop within {} s", END.tv_sec);
     Ok(())
 }
@@ -76,8 +76,11 @@ fn set(client: &mut Client, draining: bool) -> Result<Draining, Failure> {
 
 /// Runs the hook that tells neighbours.
 fn run(hook: &str) -> anyhow::Result<()> {
-    let status = Command::new("sh").args(["-c", hook]).status().context("cannot start the hook")?;
-    ensure!(status.success(), "the hook failed ({status}): {hook}");
+    let status = Command::new("sh")
+        .args(["-c", hook])
+        .status()
+        .context("cannot start `sh` for the command of --hook")?;
+    ensure!(status.success(), "the command of --hook failed ({status}): {hook}");
     Ok(())
 }
 

@@ -21,7 +21,8 @@ pub(super) fn write(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     for page in pages()? {
         let path = folder.join(page.name);
-        std::fs::write(&path, page.text).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, page.text)
+            .with_context(|| format!("cannot write the manual page {}", path.display()))?;
     }
     Ok(())
 }

@@ -44,7 +44,8 @@ pub(super) fn modem(command: &ModemCommand) -> Result<(), Failure> {
         return Ok(());
     }
     let why = row.error.unwrap_or_else(|| format!("the modem is {}", row.step));
-    Err(anyhow!("the modem did not finish within {} s: {why}", PATIENCE.0 / Nanos::SECOND.0).into())
+    Err(anyhow!("the modem did not finish the request within {} s: {why}", PATIENCE.0 / Nanos::SECOND.0)
+        .into())
 }
 
 fn ask(client: &mut Client, port: &str, order: Option<ModemOrder>) -> Result<ModemRow, Failure> {

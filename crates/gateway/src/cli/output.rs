@@ -20,14 +20,14 @@ pub(super) fn open(path: &Path) -> Result<File> {
     let mode = Mode::from_raw_mode(0o666);
     let file = match open_file(path, flags, mode) {
         Err(Errno::LOOP) => bail!(
-            "{} is a symbolic link, and polder does not follow it: name its target, or remove it",
+            "{} is a symbolic link, which polder does not follow: name the target of the link, or remove the link",
             path.display()
         ),
         opened => opened.with_context(told)?,
     };
     let found = fstat(&file).with_context(told)?;
     if let Some(why) = refusal(&found) {
-        bail!("{} {why}: remove it, or name another file", path.display());
+        bail!("{} {why}: remove this file, or name another one", path.display());
     }
     if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
         ftruncate(&file, 0).with_context(told)?;

@@ -106,10 +106,11 @@ fn ask(client: &mut Client, request: PortRequest) -> Result<Reloaded, Failure> {
 /// New content of the port's own file.
 fn of_file(file: &Path, order: PortOrder, name: &str, tables: Table) -> Result<String> {
     if order == PortOrder::Add {
-        ensure!(!file.exists(), "{} already exists", file.display());
+        ensure!(!file.exists(), "the port's file {} already exists", file.display());
         return Ok(tables.to_string());
     }
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the port's file {}", file.display()))?;
     let before = tables_of(name, &text).with_context(|| {
         format!(
             "{} was changed by another program and is \

@@ -25,7 +25,7 @@ pub(super) fn start(name: &str, arguments: &[OsString]) -> Result<(), Failure> {
         );
         return Err(Failure::Error(anyhow!(message)));
     }
-    super::failure::complain(&anyhow!("cannot start {name}: {error}"));
+    super::failure::complain(&anyhow!("cannot start the program {name}: {error}"));
     Err(Failure::Told(FAILED))
 }
 

@@ -88,7 +88,7 @@ fn port(client: &mut Client, name: &str) -> Result<Option<PortRow>, Failure> {
 
 /// The packets of a capture file, or the one with a number.
 fn of_file(path: &Path, number: Option<u64>) -> Result<Vec<Frame>, Failure> {
-    let bytes = read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = read(path).with_context(|| format!("cannot read the capture file {}", path.display()))?;
     let frames = pcap::frames(&bytes).map_err(|error| complain(&format!("{}: {error}", path.display())))?;
     let chosen = match number {
         None => frames,

@@ -40,7 +40,7 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     drop(client);
     let program = match &arguments.program {
         Some(program) => std::path::absolute(program)?,
-        None => std::env::current_exe().context("cannot find this program")?,
+        None => std::env::current_exe().context("cannot find the path of this program")?,
     };
     let limit = Duration::from_secs(arguments.within.into());
     probe(&program, limit.min(PROBE))?;
@@ -56,7 +56,7 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
         )
     })?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
-    let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
+    let mut child = child.with_context(|| format!("cannot start the program {}", program.display()))?;
     let joined = join_group(process, child.id());
     if let Err(error) = joined {
         Screen::stderr().write(&format!(
@@ -66,7 +66,8 @@ pub(super) fn upgrade(arguments: &Upgrade) -> Result<(), Failure> {
     }
     let line = first_line(&mut child, limit, || goes_on(&socket, process));
     let taken = line.and_then(|line| understood(line.as_deref(), &mut child));
-    let taken = taken.with_context(|| format!("{} continues with its present program", compared.gateway))?;
+    let taken =
+        taken.with_context(|| format!("gateway {} continues with its present program", compared.gateway))?;
     let screen = Screen::stdout();
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&taken)?)
@@ -85,7 +86,7 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("cannot start {told}"))?;
+        .with_context(|| format!("cannot start the program {told}"))?;
     let help = reading(&mut child, |mut out| {
         let mut text = Vec::new();
         out.read_to_end(&mut text).map(|_| text)
@@ -94,7 +95,7 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
     // The program may hang.
     child.kill()?;
     child.wait()?;
-    let help = help.with_context(|| format!("{told} does not say which arguments it takes"))??;
+    let help = help.with_context(|| format!("{told} did not print the help of `run` in time"))??;
     let takes = String::from_utf8_lossy(&help).contains("--take-over");
     ensure!(
         takes,
@@ -106,8 +107,8 @@ fn probe(program: &Path, limit: Duration) -> Result<()> {
 
 /// Gives `command` the gateway's environment and directory; returns the gateway's log.
 fn like(process: u32, command: &mut Command) -> Result<Stdio> {
-    let environment =
-        std::fs::read(format!("/proc/{process}/environ")).context("cannot read its environment")?;
+    let environment = std::fs::read(format!("/proc/{process}/environ"))
+        .context("cannot read the environment of the gateway's process")?;
     command.env_clear();
     for variable in environment.split(|&byte| byte == 0) {
         let Some(at) = variable.iter().position(|&byte| byte == b'=') else { continue };
@@ -120,7 +121,10 @@ fn like(process: u32, command: &mut Command) -> Result<Stdio> {
     command.current_dir("/");
     enter(process, "net", LinkNameSpaceType::Network)?;
     let log: OwnedFd = {
-        let pid = i32::try_from(process).ok().and_then(Pid::from_raw).context("no process")?;
+        let pid = i32::try_from(process)
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("the gateway did not report its process id")?;
         let handle = pidfd_open(pid, PidfdFlags::empty())?;
         pidfd_getfd(handle, std::io::stderr().as_fd().as_raw_fd(), PidfdGetfdFlags::empty())?
     };
@@ -134,7 +138,8 @@ fn enter(process: u32, name: &str, kind: LinkNameSpaceType) -> Result<()> {
         return Ok(());
     }
     let namespace = File::open(other)?;
-    move_into_link_name_space(namespace.as_fd(), Some(kind)).context("cannot enter its network namespace")
+    move_into_link_name_space(namespace.as_fd(), Some(kind))
+        .context("cannot enter the gateway's network namespace")
 }
 
 /// Moves a process to the gateway's control group, so that the service manager accepts it.
@@ -142,7 +147,7 @@ fn join_group(gateway: u32, process: u32) -> Result<()> {
     let group = |process: u32| -> Result<OsString> {
         let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-        Ok(own.context("there is no version 2 control group")?.into())
+        Ok(own.context("the process is in no control group of version 2")?.into())
     };
     let wanted = group(gateway)?;
     if group(process)? == wanted {
@@ -150,7 +155,7 @@ fn join_group(gateway: u32, process: u32) -> Result<()> {
     }
     let members = Path::new("/sys/fs/cgroup").join(wanted).join("cgroup.procs");
     std::fs::write(&members, process.to_string())
-        .with_context(|| format!("cannot write to {}", members.display()))
+        .with_context(|| format!("cannot write to the control group file {}", members.display()))
 }
 
 /// The first line that a program writes; `None` if it ends without one. A late program is killed unless it
@@ -176,7 +181,8 @@ fn first_line(child: &mut Child, limit: Duration, goes_on: impl Fn() -> bool) ->
         }
         line => line,
     };
-    let line = line.map_err(|_| anyhow!("the new program has taken over but sends no report"))??;
+    let line =
+        line.map_err(|_| anyhow!("the new program has taken over the gateway but sends no report"))??;
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
@@ -194,7 +200,7 @@ fn reading<T: Send + 'static>(
     child: &mut Child,
     read: impl FnOnce(std::process::ChildStdout) -> std::io::Result<T> + Send + 'static,
 ) -> Result<Receiver<std::io::Result<T>>> {
-    let out = child.stdout.take().context("its output is not piped")?;
+    let out = child.stdout.take().context("the new program's output is not piped")?;
     let (send, came) = channel();
     std::thread::spawn(move || {
         // The receiver is gone after a time-out.

@@ -125,7 +125,7 @@ const LAN78XX: Capabilities = Capabilities {
     noun: "adapter",
     no_underlay: Some(("a USB adapter", ROUTER_INSTEAD)),
     absent: &[
-        ("mac", OWN, "write it in the table: `lan78xx = { mac = \"…\" }`"),
+        ("mac", OWN, "write `mac` in the table: `lan78xx = { mac = \"…\" }`"),
         ("mode", ONLY, "remove `mode`: the kernel does not drive this device"),
         ("on_exit", ONLY, "remove `on_exit`: the kernel does not drive this device"),
         ("decide", ONLY, "remove `decide`: the kernel does not forward packets of this device"),

@@ -204,7 +204,7 @@ impl Notation<TcpFlags> for Flags {
                 return Err(Refusal::new(format!("has no flag \"{}\"", printable(word))).remedy(remedy));
             };
             if flags.mask >> bit & 1 == 1 {
-                return Err(Refusal::new(format!("names `{name}` twice")).remedy("name it once"));
+                return Err(Refusal::new(format!("names `{name}` twice")).remedy("name each flag once"));
             }
             flags.mask |= 1 << bit;
             flags.set |= u8::from(is_set) << bit;
@@ -313,7 +313,7 @@ fn network(value: &DeValue<'_>) -> Result<Network, Refusal> {
     let bits = match bits {
         None => all,
         Some(bits) => bits.parse().ok().filter(|bits| *bits <= all).ok_or_else(|| {
-            refuse().remedy(format!("the length of its prefix is a number from 0 to {all}"))
+            refuse().remedy(format!("the prefix length of the network is a number from 0 to {all}"))
         })?,
     };
     let network = clear(address, bits);

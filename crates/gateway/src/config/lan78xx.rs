@@ -197,7 +197,7 @@ fn check(draft: &Draft<Adapter>, section: &Section<'_>) -> bool {
         }
         (false, true) => {
             if !draft.has("busid") {
-                let remedy = "add `busid = \"…\"`; `usbip list -r HOST` prints those of a server";
+                let remedy = "add `busid = \"…\"`; `usbip list -r HOST` prints the bus ids of a server";
                 error(draft.span.clone(), "`lan78xx` has no `busid`", remedy);
             }
             draft.at("usbip").is_some() && draft.at("busid").is_some()

@@ -106,7 +106,7 @@ fn session(value: &DeValue<'_>) -> Result<FurtherSession, Refusal> {
         Some((number, apn)) if number > 0 => Ok(FurtherSession { number, apn: apn.to_owned() }),
         _ => {
             let refusal = Refusal::new("is not a number and an access point name");
-            Err(refusal.remedy("write both as in \"7 ims.example\""))
+            Err(refusal.remedy("write the number and the name, as in \"7 ims.example\""))
         }
     }
 }

@@ -285,7 +285,7 @@ impl<T, N: Notation<T>> Notation<Vec<T>> for List<N> {
         }
         let array = value.get_ref().as_array().ok_or_else(|| {
             let refusal = wrong_type(&format!("a list of {}", self.what), value.get_ref());
-            refusal.remedy("put it in brackets: `[…]`")
+            refusal.remedy("put the value in brackets: `[…]`")
         })?;
         let element = |value: &'d Spanned<DeValue<'d>>| {
             self.of.read(value, section).map_err(|refusal| refusal.of_element(value.span()))

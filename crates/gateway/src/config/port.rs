@@ -152,7 +152,7 @@ const OF_A_TAP: &Absent = &[
 const OF_A_ROUTER: &Absent = &[(
     "addresses",
     "the port is neither a router's port nor a TAP",
-    "give it `role = \"router\"`, or the addresses to a `tap` of the bridge",
+    "give the port `role = \"router\"`, or give the addresses to a `tap` of the bridge",
 )];
 
 const OF_THE_KERNEL: &Absent = &[(
@@ -164,7 +164,7 @@ const OF_THE_KERNEL: &Absent = &[(
 const OF_A_BRIDGE: &Absent = &[(
     "source_guard",
     "its packets pass no bridge",
-    "give it `role = \"bridge\"`, or write a `[[filter]]` by `source`",
+    "give the port `role = \"bridge\"`, or write a `[[filter]]` by `source`",
 )];
 
 const OF_A_MODEM: &Absent =
@@ -253,7 +253,7 @@ impl Draft<Port> {
             self.at("decide").filter(|_| self.role().is_some_and(|role| role != Role::Router))
         {
             let message = "only on a router's port can the kernel decide";
-            let remedy = "give it `role = \"router\"`, or remove `decide`";
+            let remedy = "give the port `role = \"router\"`, or remove `decide`";
             findings.note(Diagnostic::error(decide.clone(), message).remedy(remedy));
         }
         let Some(mode) = self.at("mode").filter(|_| !matches!(self.value.mode, Mode::Auto | Mode::Skb))

@@ -205,9 +205,8 @@ fn interface_address(value: &DeValue<'_>) -> Result<InterfaceAddress, Refusal> {
         && bits < 31
         && is_edge(address, bits)
     {
-        return Err(
-            refuse().remedy("it is the network's own or its broadcast address; use an address between them")
-        );
+        return Err(refuse()
+            .remedy("this is the network's own or its broadcast address; use an address between them"));
     }
     Ok(InterfaceAddress { address, bits })
 }

@@ -127,7 +127,8 @@ impl Draft<Tunnel> {
         let word = kind.word();
         if let Some(local) = self.at("local").filter(|_| !over_v6 && self.value.is_v6()) {
             let message = format!("`{word}` runs over IPv4, and this end has an IPv6 address");
-            let remedy = "give both ends IPv4 addresses, or make it `kind = \"gre\"` at both gateways";
+            let remedy =
+                "give both ends IPv4 addresses, or give the tunnel `kind = \"gre\"` at both gateways";
             findings.note(Diagnostic::error(local.clone(), message).remedy(remedy));
         }
         self.check_families(kind, findings);
@@ -141,7 +142,7 @@ impl Draft<Tunnel> {
             }
             let (word, other) = (kind.word(), if own.address.is_ipv6() { "IPv6" } else { "IPv4" });
             let message = format!("`{word}` carries no {other}");
-            let remedy = format!("remove {own}, or make it `kind = \"gre\"` at both gateways");
+            let remedy = format!("remove {own}, or give the tunnel `kind = \"gre\"` at both gateways");
             findings.note(Diagnostic::error(self.element("addresses", index), message).remedy(remedy));
         }
     }

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 /// A string.
 pub(super) fn text(value: &DeValue<'_>) -> Result<String, Refusal> {
-    let refusal = || wrong_type("a string", value).remedy("put it in quotes");
+    let refusal = || wrong_type("a string", value).remedy("put the value in quotes");
     value.as_str().map(str::to_owned).ok_or_else(refusal)
 }
 
@@ -102,14 +102,14 @@ pub(super) fn host(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
 pub(super) fn neighbour(value: &DeValue<'_>) -> Result<IpAddr, Refusal> {
     let text = value.as_str().ok_or_else(|| {
         wrong_type("an IP address", value)
-            .remedy("write it in quotes, as in \"192.0.2.1\" or \"2001:db8::1\"")
+            .remedy("write the address in quotes, as in \"192.0.2.1\" or \"2001:db8::1\"")
     })?;
     let Ok(address) = text.parse::<IpAddr>() else {
         let refusal = Refusal::new(format!("cannot be \"{}\", which is not an IP address", printable(text)));
         return Err(if text.contains('/') {
             refusal.remedy("remove the prefix length: this is one address, not a network")
         } else if text.contains('%') {
-            refusal.remedy("remove the interface: it is the port's")
+            refusal.remedy("remove `%` and the interface: the port has one")
         } else if text.contains(':') {
             refusal
                 .remedy("write eight groups of hexadecimal digits, or fewer and `::`, as in \"2001:db8::1\"")
@@ -147,7 +147,7 @@ fn path(value: &DeValue<'_>) -> Result<String, Refusal> {
     let path = text(value)?;
     if !path.starts_with('/') || path.chars().any(char::is_control) {
         let refusal = Refusal::new("is not an absolute path");
-        return Err(refusal.remedy("write it as in \"/etc/polder/password\""));
+        return Err(refusal.remedy("write a path from the root, as in \"/etc/polder/password\""));
     }
     Ok(path)
 }

@@ -32,7 +32,7 @@ pub enum ClientError {
     #[error("several gateways are running; name one: {}", options(.0))]
     Several(Vec<PathBuf>),
     /// There is no file at the path.
-    #[error("no gateway has the control socket {}: is it running, and is this the `control` of its file?", .0.display())]
+    #[error("no gateway has the control socket {}: is the gateway running, and is this path the `control` in its configuration?", .0.display())]
     Absent(PathBuf),
     /// The path is a socket that no process listens on.
     #[error(
@@ -55,7 +55,7 @@ pub enum ClientError {
     /// The answer does not follow this protocol.
     #[error(
         "the gateway does not answer in version {PROTOCOL} of the protocol ({0}): use the `polder` program \
-         that it was started with, or restart it"
+         that the gateway was started with, or restart the gateway"
     )]
     Answer(String),
     /// The gateway refuses the request.

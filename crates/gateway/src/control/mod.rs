@@ -386,7 +386,7 @@ pub fn parse(line: &[u8]) -> Result<Request, Box<Response>> {
         Ok(Versioned { polder }) => {
             return refuse(format!(
                 "this gateway speaks version {PROTOCOL} of the protocol, not {polder}: use the `polder` \
-                 program that it was started with, or restart it"
+                 program that the gateway was started with, or restart the gateway"
             ));
         }
         Err(error) => return refuse(format!("not a request: {error}")),

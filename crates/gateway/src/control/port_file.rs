@@ -22,7 +22,9 @@ pub fn kept(client: &mut Client, request: PortRequest, file: &Path, text: &str) 
     let before = match fs::read(file) {
         Ok(before) => Some(before),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(error) => return Err(anyhow!(error).context(format!("cannot read {}", file.display()))),
+        Err(error) => {
+            return Err(anyhow!(error).context(format!("cannot read the port's file {}", file.display())));
+        }
     };
     put(file, (!text.is_empty()).then_some(text.as_bytes()))?;
     match client.ask(Ask::Port(request)) {
@@ -43,12 +45,12 @@ pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     let Some(content) = content else {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(anyhow!(error).context(format!("cannot remove {}", file.display())))
+                Err(anyhow!(error).context(format!("cannot remove the port's file {}", file.display())))
             }
             _ => Ok(()),
         };
     };
-    let directory = file.parent().context("a file is in a directory")?;
+    let directory = file.parent().context("the path of the port's file has no directory")?;
     let unfinished = unfinished(file);
     let written = fs::create_dir_all(directory).and_then(|()| {
         // An incomplete file of another process is removed.
@@ -62,7 +64,7 @@ pub fn put(file: &Path, content: Option<&[u8]>) -> Result<()> {
     if written.is_err() {
         let _ = fs::remove_file(&unfinished);
     }
-    written.with_context(|| format!("cannot write {}", file.display()))
+    written.with_context(|| format!("cannot write the port's file {}", file.display()))
 }
 
 /// Name of a file while it is written, which gateways do not read.

@@ -41,7 +41,7 @@ pub struct Place {
 pub enum ClaimError {
     /// Another process listens there.
     #[error(
-        "another gateway uses the control socket {}: stop it, or give this gateway another `name` or \
+        "another gateway uses the control socket {}: stop that gateway, or give this gateway another `name` or \
          `control` in [gateway]", .0.display()
     )]
     Taken(PathBuf),
@@ -61,7 +61,7 @@ pub enum ClaimError {
     )]
     Foreign(PathBuf),
     /// Another process holds the lock for too long.
-    #[error("another process has locked {} for {} s: it is starting a gateway there, or hangs; stop it", .0.display(), LOCK.as_secs())]
+    #[error("another process has locked {} for {} s: this process is starting a gateway there, or hangs; stop this process", .0.display(), LOCK.as_secs())]
     Locked(PathBuf),
     /// A system call failed.
     #[error("cannot {step} {}: {reason}", path.display())]

@@ -132,7 +132,7 @@ pub(super) fn reach(place: &AdapterLocation) -> Result<Box<dyn Transport>> {
     Ok(match place {
         AdapterLocation::Usb(port) => Box::new(Usbfs::open(port)?),
         AdapterLocation::Tcp { busid, .. } | AdapterLocation::Unix { busid, .. } => {
-            let server = server(place).context("a place behind a server has one")?;
+            let server = server(place).context("the adapter is configured without a USB/IP server")?;
             Box::new(Client::attach_unless(&server, busid, &shutdown_flag())?)
         }
     })
@@ -192,7 +192,7 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
             findings.push((Severity::Problem, "rights", UsbError::Permission(port.to_owned()).to_string()))
         }
         Access::Missing => {
-            let text = "its file in /dev/bus/usb is missing; pass it into the container, as with `--device`";
+            let text = "the adapter's file in /dev/bus/usb is missing; pass this file into the container, as with `--device`";
             findings.push((Severity::Problem, "rights", text.to_owned()));
         }
     }
@@ -205,13 +205,13 @@ fn inspect_local(port: &str, devices: Result<Vec<usbfs::Device>, UsbError>) -> V
 pub(super) fn held(port: &str, driver: &str) -> DeviceFinding {
     if driver == "usbfs" {
         let text = format!(
-            "another program uses the adapter: `fuser -v /dev/bus/usb/*/*` names it; stop it, or use \
+            "another program uses the adapter: `fuser -v /dev/bus/usb/*/*` names that program; stop it, or use \
              another USB port than {port}"
         );
         return (Severity::Problem, "driver", text);
     }
     let text = format!(
-        "the kernel's driver {driver} is bound to it: Polder unbinds the driver at the start, and its \
+        "the kernel's driver {driver} has the adapter: Polder unbinds this driver at the start, and its \
          interface disappears. `echo {port}:1.0 > /sys/bus/usb/drivers/{driver}/unbind` does so by hand"
     );
     (Severity::Warning, "driver", text)
@@ -224,14 +224,14 @@ pub(super) fn slow(speed: Option<Speed>) -> Option<DeviceFinding> {
         Some(Speed::High) => Some((
             Severity::Warning,
             "bus",
-            "it runs at USB 2 speed, some 300 Mbit/s: a USB 3 port (blue, or marked SS) and cable carry 1 \
+            "the adapter runs at USB 2 speed, some 300 Mbit/s: a USB 3 port (blue, or marked SS) and cable carry 1 \
              Gbit/s"
                 .to_owned(),
         )),
         None => Some((
             Severity::Problem,
             "bus",
-            "it is on a USB 1 bus; plug it into a USB 3 port, without a hub between".to_owned(),
+            "the adapter is on a USB 1 bus; plug the adapter into a USB 3 port, without a hub between".to_owned(),
         )),
     }
 }

@@ -86,10 +86,10 @@ pub fn adopt(
         }
         (PartsKind::Tap, Device::Tap(name)) => tap::Tap(name).adopt(place, region, descriptors),
         (PartsKind::Skb { .. } | PartsKind::Tap, _) => {
-            Err(anyhow!("the parts are of another kind of device"))
+            Err(anyhow!("the previous program passed descriptors of another kind of device"))
         }
     };
-    adopted.with_context(|| format!("cannot take over port {}", port.name))
+    adopted.with_context(|| format!("cannot take over port {} from the previous program", port.name))
 }
 
 /// Reason why a device cannot be passed to a successor process.

@@ -16,7 +16,7 @@ pub(super) struct PuntPath;
 impl Driver for PuntPath {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
         let opened = punt::open(receiving(configuration), region);
-        let opened = opened.context("packets cannot be returned to the kernel")?;
+        let opened = opened.context("cannot create the TAP that returns packets to the kernel")?;
         let punt = opened.port;
         let interface = &punt.interface;
         let (mac, mode) = (MacAddress(interface.mac), "TAP, redirect to the ingress of each port");

@@ -67,7 +67,7 @@ impl Spares {
         let mut table = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         if table.is_none() {
             let most = configuration.router.connections;
-            let new = ConnectionTable::new(most).context("cannot create the table of connections")?;
+            let new = ConnectionTable::new(most).context("cannot create the BPF maps for connections")?;
             *table = Some(Arc::new(new));
         }
         Ok(table.clone())

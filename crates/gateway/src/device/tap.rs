@@ -97,7 +97,7 @@ fn described(tap: tap::Tap, port: &Port) -> Result<OpenPort> {
     // Addresses of a router port are Polder's own.
     if port.role == Role::Bridge && !port.addresses.is_empty() {
         set_addresses(tap.interface.index, &port.addresses)
-            .with_context(|| format!("cannot set up the TAP {}", tap.interface.name))?;
+            .with_context(|| format!("cannot set the TAP {} up with its addresses", tap.interface.name))?;
     }
     let index = tap.interface.index;
     let (mac, mtu) = (MacAddress(tap.interface.mac), tap.interface.mtu);
@@ -156,7 +156,7 @@ fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
     for at in [8, 12] {
         link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
     }
-    client.ask(libc::RTM_NEWLINK, &link).context("cannot set it up")?;
+    client.ask(libc::RTM_NEWLINK, &link).context("cannot set the interface up")?;
     for own in addresses {
         let (family, octets) = match own.address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),

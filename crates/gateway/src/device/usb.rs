@@ -209,7 +209,7 @@ fn no_access(found: &usbfs::Device) -> Option<DeviceFinding> {
         Access::Granted => return None,
         Access::Denied => UsbError::Permission(found.place.clone()).to_string(),
         Access::Missing => {
-            "its file in /dev/bus/usb is missing; pass it into the container, as with `--device`".to_owned()
+            "the device's file in /dev/bus/usb is missing; pass this file into the container, as with `--device`".to_owned()
         }
     };
     Some((Severity::Problem, "rights", text))

@@ -60,7 +60,7 @@ impl AsFd for Shared {
 pub enum BindError {
     /// Another socket uses the address.
     #[error(
-        "metrics: another program listens on {0} (`ss -lnp` names it): stop it, or set another `listen` in \
+        "metrics: another program listens on {0} (`ss -lnp` names it): stop that program, or set another `listen` in \
          [metrics]"
     )]
     InUse(Listen),

@@ -247,7 +247,7 @@ fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option
 fn close_sockets(threads: &Threads) -> Result<()> {
     let Some(closer) = af_xdp::Closer::new() else { return Ok(()) };
     let thread = threads.spawn("close-af-xdp", Loss::Ends, move || closer.run());
-    thread.map(drop).context("cannot start the thread that closes sockets")
+    thread.map(drop).context("cannot start the thread that closes AF_XDP sockets")
 }
 
 fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, ending: &Ending) -> Result<()> {
@@ -274,7 +274,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     gateway.before = before;
     take_rights(&mut gateway, failed, events);
     gateway.hooks = Watch::start(threads, gateway.clock, ports, found)
-        .context("cannot start the threads that monitor the kernel's hooks")?;
+        .context("cannot start the threads that monitor the kernel's packet hooks")?;
     gateway.tell_hooks();
     let clock = gateway.clock;
     let gateway = Arc::new(Mutex::new(gateway));
@@ -282,7 +282,7 @@ fn serve(prepared: Prepared, open: Option<Opener>, supervisor: &Supervisor, endi
     let manager = Manager::new();
     let until = |seconds: u32| clock.now() + Nanos::from_seconds(seconds.into());
     let pending = confirm.map(|seconds| Pending { until: until(seconds), back: Back::End, closed });
-    let heritage = heritage(&claimed, metrics.as_ref(), &signals).context("cannot prepare a hand-over")?;
+    let heritage = heritage(&claimed, metrics.as_ref(), &signals).context("cannot prepare for upgrades")?;
     let giver = Arc::new(HandOver::new(Arc::clone(&gateway), heritage));
     let service = Service::new(Arc::clone(&gateway), manager, path, Arc::clone(&giver), pending);
     let service = Arc::new(service);

@@ -226,7 +226,7 @@ fn vlan_mode(vlan: Option<&MemberVlan>) -> Result<VlanMode> {
 }
 
 fn vlan_id(vlan: u16) -> Result<VlanId> {
-    VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is not a VLAN; use 1 to 4094"))
+    VlanId::configured(vlan).ok_or_else(|| anyhow!("{vlan} is not a VLAN ID; use 1 to 4094"))
 }
 
 /// Options of a tunnel.
@@ -239,11 +239,15 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
     }
     let ttl = match tunnel.ttl {
         ConfiguredTtl::Inherit => Ttl::Inherit,
-        ConfiguredTtl::Fixed(ttl) => Ttl::Fixed(NonZeroU8::new(ttl).context("a TTL of 0")?),
+        ConfiguredTtl::Fixed(ttl) => {
+            Ttl::Fixed(NonZeroU8::new(ttl).context("the tunnel has a TTL of 0; use 1 to 255")?)
+        }
     };
     let dscp = match tunnel.dscp {
         ConfiguredDscp::Inherit => TunnelDscp::Inherit,
-        ConfiguredDscp::Fixed(dscp) => TunnelDscp::Fixed(Dscp::new(dscp).context("a DSCP above 63")?),
+        ConfiguredDscp::Fixed(dscp) => {
+            TunnelDscp::Fixed(Dscp::new(dscp).context("the tunnel has a DSCP above 63; use 0 to 63")?)
+        }
     };
     let ecn = match tunnel.ecn {
         Ecn::Rfc6040 => EcnMode::Normal,
@@ -259,7 +263,8 @@ pub(super) fn tunnel_options(tunnel: &Tunnel, state: Arc<TunnelState>) -> Result
         ConfiguredLabel::Inherit => FlowLabel::Inherit,
         ConfiguredLabel::Fixed(label) => FlowLabel::Fixed(label),
     };
-    let ends = Ends::of(tunnel.local, tunnel.remote).context("the ends have different address families")?;
+    let ends = Ends::of(tunnel.local, tunnel.remote)
+        .context("`local` and `remote` of the tunnel have different address families")?;
     let addresses = tunnel.addresses.iter().filter_map(|own| match own.address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,

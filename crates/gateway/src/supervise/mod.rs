@@ -81,8 +81,7 @@ struct Watched {
 
 /// A thread that has ended before its work was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the thread {name} {}", if *.panicked { "has panicked" } else { "ended unexpectedly: it was killed \
-    from outside" })]
+#[error("the thread {name} ended unexpectedly: {}", if *.panicked { "it panicked" } else { "it was killed from outside" })]
 pub struct LostThread {
     /// Name of the thread.
     pub name: String,
@@ -358,7 +357,7 @@ mod tests {
         let found = lost.recv_timeout(Duration::from_secs(5)).unwrap();
         assert_eq!(found, LostThread { name: "pd-panics".to_owned(), panicked: true });
         assert!(lost.recv_timeout(Duration::from_millis(100)).is_err(), "one loss is one report");
-        assert_eq!(threads.losses(), ["the thread pd-panics has panicked"]);
+        assert_eq!(threads.losses(), ["the thread pd-panics ended unexpectedly: it panicked"]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn a_capture_as_root_follows_no_link_and_writes_to_no_file_of_others() {
     let script = format!("echo theirs > {}", path("theirs").display());
     assert!(nobody(&script).status().expect("setpriv starts").success());
     for (name, why) in [
-        ("link", "is a symbolic link, and polder does not follow it"),
+        ("link", "is a symbolic link, which polder does not follow"),
         ("second-name", "has more than one hard link"),
         ("theirs", "belongs to another user"),
     ] {

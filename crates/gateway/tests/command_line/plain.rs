@@ -87,7 +87,11 @@ fn without_a_gateway_there_is_advice_and_code_1() {
     let absent = folder.0.join("absent.sock").display().to_string();
     let outcome = run(&["show", "path", "--socket", &absent]);
     assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""));
-    assert!(outcome.err.contains("is it running, and is this the `control` of its file?"), "{}", outcome.err);
+    assert!(
+        outcome.err.contains("is the gateway running, and is this path the `control` in its configuration?"),
+        "{}",
+        outcome.err
+    );
 
     let left = folder.0.join("left.sock");
     drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));

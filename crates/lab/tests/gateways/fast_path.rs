@@ -316,7 +316,9 @@ fn a_filter_that_the_kernel_does_not_take_runs_in_user_space() {
     });
     let mut capture = UnixStream::connect(net.polder.socket()).unwrap();
     capture.write_all(format!("{ask}\n").as_bytes()).unwrap();
-    net.polder.wait_until_said("the fast path of lan1 is disabled during a capture: the filter is too long");
+    net.polder.wait_until_said(
+        "the fast path of lan1 is disabled during a capture: the capture filter is too long",
+    );
     until("the fast path is gone", || net.obstacle() == "a capture runs on it");
     let [a, b, _] = &net.stations;
     assert!(stream(a, b, ADDRESSES[1], 1000.0, MOMENT).received > 200);

@@ -277,7 +277,7 @@ fn a_worker_that_panics_ends_the_gateway() {
     assert!(gateway.said().contains("injected"), "{}", gateway.said());
     assert_nothing_left(&net, gateway.socket());
     let words = gateway.refuses("workers");
-    assert!(words.contains("the thread worker-0 has panicked"), "{words}");
+    assert!(words.contains("the thread worker-0 ended unexpectedly: it panicked"), "{words}");
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn the_gateway_goes_on_when_a_program_is_broken_or_old() {
     bench.refuses(&hangs, "did not start within 3 s");
     let sleeps = bench.script("sleeps", "exec sleep 100");
     let begun = clock::now();
-    bench.refuses(&sleeps, "does not say which arguments it takes");
+    bench.refuses(&sleeps, "did not print the help of `run` in time");
     assert!(clock::now() - begun < Duration::from_secs(8), "longer than --within");
     let talks = bench.script("talks", &format!("{HELP}\necho nonsense"));
     bench.refuses(&talks, "'s report is malformed: nonsense");
@@ -302,7 +302,9 @@ fn the_gateway_goes_on_when_a_program_ends_or_hangs_in_the_midst_of_it() {
     bench.goes_on();
     let (mut hangs, _) = Successor::stop_workers(&socket);
     bench.goes_on();
-    until("the gateway notes the hang", || bench.gateway.said().contains("it took too long"));
+    until("the gateway notes the hang", || {
+        bench.gateway.said().contains("the new program did not answer in time")
+    });
     let mut rest = Vec::new();
     hangs.0.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty(), "the connection ends, and there is no leave to go on");
@@ -379,7 +381,11 @@ fn a_program_that_is_late_does_not_go_on() {
     let said = late.said();
     assert!(!status.success() && said.contains("cancelled the hand-over"), "{said}");
     assert!(!said.contains("pause_us"), "{said}");
-    assert!(bench.gateway.said().contains("it took too long"), "{}", bench.gateway.said());
+    assert!(
+        bench.gateway.said().contains("the new program did not answer in time"),
+        "{}",
+        bench.gateway.said()
+    );
     bench.goes_on();
     // By the same connection, in time.
     let next = successor_by_relay(&bench.site, Duration::ZERO);

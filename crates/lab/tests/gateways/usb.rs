@@ -310,7 +310,7 @@ fn what_stands_in_the_way_of_an_adapter_is_told() {
     let shown = Shown::start(slow, Wire::None, socket(&path), "1-1").unwrap();
     let (code, text) = check(&here);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("! bus it runs at USB 2 speed") && text.contains("USB 3 port"), "{text}");
+    assert!(text.contains("! bus the adapter runs at USB 2 speed") && text.contains("USB 3 port"), "{text}");
     drop(shown);
 
     let (code, text) = check("usb = \"9-9\"");

@@ -24,7 +24,7 @@ pub struct FdbEntry {
 
 /// The database has no room for a static entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the forwarding database is full; raise its capacity")]
+#[error("the forwarding database of the bridge is full; raise the capacity of the bridge")]
 pub struct FdbFull;
 
 /// Position of a sweep in the database.

@@ -151,19 +151,19 @@ pub enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MessageFault {
     /// Shorter than its header, or not of the received length.
-    #[error("a message whose length does not fit")]
+    #[error("the length in the MBIM message is not that of the received bytes")]
     Length,
     /// A type that no function sends.
-    #[error("a message of unknown type")]
+    #[error("the MBIM message has an unknown type")]
     Type,
     /// A fragment that is not the next one.
-    #[error("a fragment out of sequence")]
+    #[error("a fragment of the MBIM message is out of sequence")]
     Sequence,
     /// Information that is longer than the message.
-    #[error("information longer than its message")]
+    #[error("the information in the MBIM message is longer than the message")]
     Information,
     /// More information than any message has.
-    #[error("a message without end")]
+    #[error("the MBIM message has more information than any valid message")]
     TooLong,
 }
 

@@ -13,31 +13,31 @@ const MOST_TABLES: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Fault {
     /// Shorter than its header, or with another signature or header length.
-    #[error("no header")]
+    #[error("the transfer block (NTB) has no valid header")]
     Header,
     /// A block longer than its transfer.
-    #[error("a block longer than its transfer")]
+    #[error("the transfer block (NTB) is longer than its USB transfer")]
     BlockLength,
     /// A table outside of the block.
-    #[error("a table outside of the block")]
+    #[error("a datagram table is outside of the transfer block (NTB)")]
     TablePlace,
     /// A table with another signature.
-    #[error("a table with an unknown signature")]
+    #[error("a datagram table of the transfer block (NTB) has an unknown signature")]
     TableSignature,
     /// A table with an invalid length.
-    #[error("a table of an impossible length")]
+    #[error("a datagram table of the transfer block (NTB) has an impossible length")]
     TableLength,
     /// Tables in a loop.
-    #[error("tables in a loop")]
+    #[error("the datagram tables of the transfer block (NTB) form a loop")]
     TableLoop,
     /// A datagram outside of the block.
-    #[error("a datagram outside of the block")]
+    #[error("a datagram is outside of the transfer block (NTB)")]
     DatagramPlace,
     /// A datagram shorter than its header, or than its checksum.
-    #[error("a datagram shorter than its header")]
+    #[error("a datagram of the transfer block (NTB) is shorter than its header")]
     DatagramShort,
     /// Datagrams with more bytes than the block has.
-    #[error("datagrams that overlap")]
+    #[error("datagrams of the transfer block (NTB) overlap")]
     Overlap,
 }
 

@@ -73,10 +73,10 @@ pub enum VfioError {
     #[error("no permission to open {}: run as root, or give the file to the user (udev rule)", .0.display())]
     Permission(PathBuf),
     /// A file of VFIO is missing.
-    #[error("{} is missing: `modprobe vfio-pci`; pass it into a container, as with `--device`", .0.display())]
+    #[error("{} is missing: run `modprobe vfio-pci`; into a container, pass this file by `--device`", .0.display())]
     NoVfio(PathBuf),
     /// The kernel's VFIO is of another version.
-    #[error("the kernel's VFIO has no type 1 IOMMU, version 2; `modprobe vfio_iommu_type1`")]
+    #[error("the kernel's VFIO has no type 1 IOMMU, version 2; run `modprobe vfio_iommu_type1`")]
     OldVfio,
     /// The IOMMU does not remap interrupts, so they could be forged.
     #[error(

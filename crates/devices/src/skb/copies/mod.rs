@@ -61,10 +61,10 @@ pub struct Copy<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The filter has too many instructions.
-    #[error("the filter is too long for an eBPF program")]
+    #[error("the capture filter is too long for an eBPF program")]
     Filter,
     /// The verifier refused the program.
-    #[error("the kernel refuses the filter ({errno}). {log}")]
+    #[error("the kernel refuses the program of the capture filter ({errno}). {log}")]
     Program {
         /// Error of the kernel.
         errno: Errno,

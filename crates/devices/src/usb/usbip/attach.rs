@@ -55,7 +55,7 @@ pub enum ClientError {
     #[error("`{0}` is not a bus id: use 1 to 31 bytes, as `1-1.4`")]
     Name(String),
     /// The bus of the device is too slow.
-    #[error("the device {0} is on a USB 1 bus; it needs USB 2 or 3")]
+    #[error("the USB device {0} is on a USB 1 bus; plug the device into a USB 2 or 3 port")]
     Slow(String),
 }
 

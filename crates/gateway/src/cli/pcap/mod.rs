@@ -30,7 +30,7 @@ pub(super) enum ExpressionError {
         why: String,
     },
     /// The child process cannot be started, or has no valid output.
-    #[error("cannot compile the expression without privileges, as user {NOBODY}: {0}")]
+    #[error("cannot compile the capture expression in a process without privileges, as user {NOBODY}: {0}")]
     Apart(String),
 }
 

@@ -53,12 +53,12 @@ fn members<'a>(
             NameKind::Port(Some(Role::Router)) => (
                 format!("`{name}` belongs to the router and cannot be a member of a bridge"),
                 "the port",
-                "remove it from the list, or give the port `role = \"bridge\"`",
+                "remove the port from the list, or give it `role = \"bridge\"`",
             ),
             NameKind::Tunnel(_) if kind.is_tunnel_of(false) => (
                 format!("`{name}` carries packets without Ethernet and cannot be a member of a bridge"),
                 "the tunnel",
-                "remove it from the list, or make it `kind = \"gretap\"` at both gateways",
+                "remove the tunnel from the list, or give it `kind = \"gretap\"` at both gateways",
             ),
             NameKind::Port(_) | NameKind::Tunnel(_) => {
                 if let Some((other, earlier)) = taken.insert(name, (&bridge.value.name, span.clone())) {
@@ -78,7 +78,9 @@ fn members<'a>(
     };
     if one.is_some_and(|name| !is_pattern(name)) {
         let message = format!("`{}` has one member and no other to forward to", bridge.value.name);
-        findings.note(Diagnostic::warning(list.clone(), message).remedy("name a second port or tunnel"));
+        findings.note(
+            Diagnostic::warning(list.clone(), message).remedy("name a second member: a port or a tunnel"),
+        );
     }
 }
 
@@ -115,7 +117,7 @@ impl<'a> ByName<'a> {
         let Some(members) = self.members.as_ref().filter(|_| !self.known.contains(name)) else { return };
         let message = format!("`{name}` is not a member of `{}`", self.bridge.bridge.value.name);
         let remedy = unknown_name(name, members.iter().copied(), "member");
-        let remedy = remedy.replace("the file has", "its members are");
+        let remedy = remedy.replace("the file has", "the bridge's members are");
         findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
     }
 }
@@ -164,11 +166,11 @@ fn static_entries(names: &ByName<'_>, draft: &FileDraft, aware: Option<bool>, fi
                     entry.span.clone(),
                     "the entry has no `vlan`, but its bridge separates VLANs",
                 )
-                .remedy("add `vlan = …`"),
+                .remedy("add `vlan = …` to the entry"),
             ),
             (Some(false), Some(vlan)) => findings.note(
                 Diagnostic::error(vlan.clone(), "the entry has a `vlan`, but its bridge has no VLANs")
-                    .remedy("remove it, or give the members of the bridge a `vlan`"),
+                    .remedy("remove `vlan` from the entry, or give the members of the bridge a `vlan`"),
             ),
             (Some(true), Some(vlan)) => {
                 if let (Some((port, _)), Some(number)) = (port, entry.value.vlan) {
@@ -215,7 +217,7 @@ fn remote(entry: &Draft<StaticEntry>, draft: &FileDraft, findings: &Findings) {
     // A list that could not be read may contain it.
     if !remotes.is_empty() && remotes.iter().all(|(known, _)| Some(*known) != entry.value.remote) {
         let known = remotes.iter().take(12).map(|(known, _)| known.to_string()).collect::<Vec<_>>();
-        let remedy = format!("its remotes are {}", known.join(", "));
+        let remedy = format!("the tunnel's remotes are {}", known.join(", "));
         error(span, format!("`{name}` has no such remote"), &remedy);
     }
 }
@@ -240,7 +242,7 @@ fn vlan_carried(names: &ByName<'_>, port: &str, (vlan, span): (u16, &Span), find
         findings.note(
             Diagnostic::error(span.clone(), format!("`{port}` does not carry VLAN {vlan}"))
                 .related(place.clone(), "VLANs of the member")
-                .remedy("bind the address to a member that carries its VLAN, or add the VLAN to this one"),
+                .remedy("bind the address to a member that carries the entry's VLAN, or add the VLAN to this member"),
         );
     }
 }

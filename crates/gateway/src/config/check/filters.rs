@@ -27,7 +27,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Vec<Filter> {
         {
             let message = format!("two filters are called `{name}`");
             let finding = Diagnostic::error(span.clone(), message).related(earlier, "first here");
-            findings.note(finding.remedy("give one of them another name, or none"));
+            findings.note(finding.remedy("give one of the filters another name, or none"));
         }
         let filter = Filter { ports: ports(rule, draft, findings), ..rule.value.clone() };
         contradictions(rule, findings);
@@ -66,7 +66,9 @@ fn ports(rule: &Draft<Filter>, draft: &FileDraft, findings: &Findings) -> Vec<Po
             let message = format!("`{name}` is an underlay port and carries only tunnel packets");
             let finding = Diagnostic::error(rule.element("port", index), message);
             let finding = finding.related(place.clone(), "the port");
-            findings.note(finding.remedy("name the tunnel; the kernel's filters see all other packets"));
+            findings.note(
+                finding.remedy("name the tunnel; other packets of this port pass the kernel's filters"),
+            );
         }
     }
     ports = ports.into_iter().flat_map(|id| draft.remote_ids(id)).collect();
@@ -105,7 +107,7 @@ fn contradictions(rule: &Draft<Filter>, findings: &Findings) {
     }
     let flags = rule.at("tcp_flags");
     if let Some(span) = flags.filter(|_| protocol.is_some() && !protocols.contains(&TCP)) {
-        error(span, "only TCP has these flags", "write `protocol = \"tcp\"`, or remove it");
+        error(span, "only TCP has these flags", "write `protocol = \"tcp\"`, or remove `protocol`");
     }
     let of_ip = ["source_port", "destination_port", "source", "destination", "protocol", "tcp_flags"];
     if let Some(span) = rule.at("ether_type").filter(|_| of_ip.iter().any(|key| rule.at(key).is_some()))

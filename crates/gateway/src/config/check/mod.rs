@@ -154,7 +154,9 @@ fn add_kernel_port(draft: &FileDraft, configuration: &mut Configuration, finding
             "`{KERNEL_PORT}` is the name of the internal port that returns packets to the \
                                kernel"
         );
-        findings.note(Diagnostic::error(span.clone(), message).remedy("choose another name"));
+        findings.note(
+            Diagnostic::error(span.clone(), message).remedy("choose another name for this port or tunnel"),
+        );
     }
     let id = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
     configuration.ports.push(Port::kernel(PortId(id)));
@@ -177,7 +179,7 @@ fn names(draft: &FileDraft, findings: &Findings) -> Option<()> {
             finding
                 .label("the tunnel")
                 .related(port.name.clone(), "the port")
-                .remedy("give one of them another name: ports and tunnels share one name space"),
+                .remedy("give the port or the tunnel another name: ports and tunnels share one name space"),
         );
     }
     let of_tunnel = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().max(1);

@@ -23,7 +23,7 @@ pub(super) fn resolve(draft: &FileDraft, findings: &Findings) -> Router {
         && draft.ports.iter().all(|port| port.role().is_some())
     {
         let finding = Diagnostic::error(span.clone(), "there is a router but no port that belongs to it");
-        findings.note(finding.remedy("give the ports that it routes between `role = \"router\"`"));
+        findings.note(finding.remedy("give the ports of the router `role = \"router\"`"));
     }
     for route in &draft.routes {
         check_route(route, draft, findings);
@@ -87,7 +87,9 @@ fn check_route(route: &Draft<StaticRoute>, draft: &FileDraft, findings: &Finding
         Some(RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit) => {
             for place in via.into_iter().chain(port) {
                 let message = "a route of this kind drops packets and has no next hop";
-                findings.note(Diagnostic::error(place.clone(), message).remedy("remove it, or the `kind`"));
+                findings.note(
+                    Diagnostic::error(place.clone(), message).remedy("remove the next hop, or the `kind`"),
+                );
             }
         }
         Some(RouteKind::Unicast) | None => {}
@@ -102,7 +104,7 @@ fn check_route(route: &Draft<StaticRoute>, draft: &FileDraft, findings: &Finding
         let (to, place) = (route.value.to, route.element("via", index));
         if router.is_ipv4() != to.0.is_ipv4() {
             let message = format!("{router} and {to} have different address families");
-            let remedy = "name a router with the network's address family";
+            let remedy = "name a router whose address is of the network's family";
             findings.note(Diagnostic::error(place, message).remedy(remedy));
         } else if port.is_none() {
             reachable(router, place, draft, findings);

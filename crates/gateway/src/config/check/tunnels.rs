@@ -219,7 +219,9 @@ fn overlap(tunnel: &Draft<Tunnel>, earlier: &Draft<Tunnel>, shared: IpAddr, find
         let word = tunnel.value.kind.word();
         return clash(
             format!("the tunnels `{other}` and `{name}` have the same ends"),
-            &format!("give one of them other end addresses: `{word}` has no key that distinguishes tunnels"),
+            &format!(
+                "give one of the tunnels other end addresses: `{word}` has no key that distinguishes tunnels"
+            ),
         );
     }
     let what = match tunnel.value.key {
@@ -260,7 +262,7 @@ fn keepalives(tunnel: &Draft<Tunnel>, findings: &Findings) {
     };
     if !kind.has_keepalives() {
         let message = format!("`keepalive` is for GRE and VXLAN, but `{}` is neither", kind.word());
-        return refuse(&message, "use `bfd`, or make it `kind = \"gre\"` at both gateways");
+        return refuse(&message, "use `bfd`, or give the tunnel `kind = \"gre\"` at both gateways");
     }
     if tunnel.has("bfd") {
         refuse(

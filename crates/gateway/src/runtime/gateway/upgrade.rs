@@ -75,7 +75,7 @@ impl Gateway {
             tracing::error!("eBPF programs cannot carry flows: {error:#}");
         }
         let workers = self.prepare_workers(&self.configuration);
-        self.go_on_with(workers.context("the workers cannot continue")?, ports);
+        self.go_on_with(workers.context("cannot start workers after the failed upgrade")?, ports);
         Ok(())
     }
 

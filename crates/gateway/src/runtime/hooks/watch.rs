@@ -160,7 +160,7 @@ impl Watch {
     ) {
         let Some(running) = &mut self.running else {
             if let Err(error) = self.run(threads, clock, ports, found) {
-                tracing::error!(%error, "cannot start the threads that monitor the kernel's hooks");
+                tracing::error!(%error, "cannot start the threads that monitor the kernel's packet hooks");
             }
             return;
         };

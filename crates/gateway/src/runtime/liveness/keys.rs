@@ -78,7 +78,10 @@ fn parse(text: &str) -> Result<Vec<Key>> {
                 Key::LONGEST
             )
         })?);
-        ensure!(numbers.insert(number), "line {place} repeats number {number}; give each key its own");
+        ensure!(
+            numbers.insert(number),
+            "line {place} repeats key number {number}; give each key a number of its own"
+        );
     }
     Ok(keys)
 }
@@ -104,7 +107,7 @@ mod tests {
             why("1 geheimgeheimgeheimgeh"),
             "the secret in line 1 has 21 octets; at most 20 are possible"
         );
-        assert_eq!(why("1 a\n1 b"), "line 2 repeats number 1; give each key its own");
+        assert_eq!(why("1 a\n1 b"), "line 2 repeats key number 1; give each key a number of its own");
         for text in ["1 a\n256 geheim", "geheim", "1 geheimgeheimgeheimgeh"] {
             assert!(!why(text).contains("geheim"));
         }

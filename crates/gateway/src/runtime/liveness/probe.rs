@@ -31,7 +31,7 @@ const SOURCE_ADDRESS: [u8; 2] = [1, 1];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoKeepalive {
     /// The addresses of the keepalive do not fit together.
-    #[error("the tunnel has no keepalive")]
+    #[error("the addresses of the tunnel do not allow keepalives")]
     Impossible,
 }
 

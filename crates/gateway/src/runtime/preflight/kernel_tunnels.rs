@@ -79,7 +79,7 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
             Severity::Warning,
             format!(
                 "the kernel's {name} ({kind}) has the same ends, UDP port and VNI {vni}, so Polder takes \
-                 its packets and it receives none: give one of them another `vni`, or `ip link delete \
+                 its packets and {name} receives none: give one of the two tunnels another `vni`, or `ip link delete \
                  {name}`"
             ),
         ),
@@ -87,7 +87,7 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
             Severity::Warning,
             format!(
                 "the kernel's {name} ({kind}) has the same ends, key and payload, so Polder takes its \
-                 packets and it receives none: give one of them another `key`, or `ip link delete {name}`"
+                 packets and {name} receives none: give one of the two tunnels another `key`, or `ip link delete {name}`"
             ),
         ),
         (Number::Gre { .. }, Number::Gre { header_bytes, .. }) => {
@@ -104,7 +104,7 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
                 remedy = format!("ip link set dev {name} mtu {longest}");
                 let text = format!(
                     "{told}; {name} has an MTU of {}, so its packets are fragmented: `{remedy}` at both \
-                     ends, or give it other addresses",
+                     ends, or give {name} other addresses",
                     kernel.mtu
                 );
                 (Severity::Warning, text)
@@ -114,7 +114,7 @@ fn finding(tunnel: &Tunnel, kernel: &KernelTunnel, mtu: u32) -> Option<Preflight
             Severity::Warning,
             format!(
                 "the kernel's {name} ({kind}) has the same ends and payload, so Polder takes its packets \
-                 and it receives none: give one of them other ends, or `ip link delete {name}`"
+                 and {name} receives none: give one of the two tunnels other ends, or `ip link delete {name}`"
             ),
         ),
         (Number::Gre { .. } | Number::Vxlan { .. } | Number::Protocol(_), _) => return None,

@@ -39,7 +39,7 @@ pub(in crate::runtime) fn admit(current: Option<&Configuration>, next: &Configur
     let found = next.ports.iter().filter(|port| !is_known(port)).filter_map(|port| finding(port, next));
     let lines = found.map(|found| format!("[{}] {}", found.of, found.text)).collect::<Vec<_>>();
     if !lines.is_empty() {
-        bail!("VLANs would be mixed, so nothing was changed:\n{}", lines.join("\n"));
+        bail!("VLAN tags would be lost and VLANs mixed, so nothing was changed:\n{}", lines.join("\n"));
     }
     Ok(())
 }

@@ -111,7 +111,8 @@ impl Routing {
             return Ok(());
         }
         if self.host_interfaces.is_none() {
-            self.host_interfaces = Some(listen(&self.router).context("cannot create an epoll descriptor")?);
+            self.host_interfaces =
+                Some(listen(&self.router).context("cannot create an epoll descriptor for the router")?);
         }
         let is_followed = configuration.router.routes == RoutesFrom::Kernel
             || configuration
@@ -119,8 +120,10 @@ impl Routing {
                 .iter()
                 .any(|port| port.role == Role::Router && port.device.interface().is_some());
         if is_followed && self.kernel.is_none() {
-            let mut follow = Follow::start(BUFFER_BYTES).context("cannot follow the kernel's tables")?;
-            let settled = follow.settle(&now, PATIENCE).context("cannot follow the kernel's tables")?;
+            let mut follow =
+                Follow::start(BUFFER_BYTES).context("cannot follow the kernel's routing tables")?;
+            let settled =
+                follow.settle(&now, PATIENCE).context("cannot follow the kernel's routing tables")?;
             if !settled {
                 tracing::warn!("the kernel's tables are not completely read yet; the rest follows");
             }
@@ -133,7 +136,7 @@ impl Routing {
     fn hear(&self, follow: &Follow) -> Result<()> {
         let Some(host_interfaces) = &self.host_interfaces else { return Ok(()) };
         epoll::add(&host_interfaces.all, follow.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)
-            .context("cannot wait for the kernel")
+            .context("cannot wait for changes of the kernel's routing tables")
     }
 
     /// Descriptor that is readable when there is work; `None` if no routes are followed.
@@ -196,7 +199,7 @@ impl Routing {
         if let Some(kernel) = &mut self.kernel {
             kernel.set_hold(Nanos::from_seconds(configuration.router.hold_seconds.unwrap_or(0).into()));
             let before = kernel.restarts();
-            self.news.more = kernel.attend(now).context("cannot follow the kernel's tables")?;
+            self.news.more = kernel.attend(now).context("cannot follow the kernel's routing tables")?;
             if kernel.restarts() != before {
                 tracing::warn!(
                     "netlink messages were lost because they arrived too fast; reading all \

@@ -68,7 +68,7 @@ pub fn follow(gateway: &Gateway, name: &str, frame: &[u8], pool: &mut Pool) -> R
     let Some(port) = configuration.ports.iter().find(|port| port.name == name) else {
         let ports = configuration.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         let tunnel = configuration.tunnels.iter().any(|tunnel| tunnel.name == name);
-        let remedy = if tunnel { "a tunnel has no packets but those of its port; " } else { "" };
+        let remedy = if tunnel { "name the port of the tunnel instead of the tunnel; " } else { "" };
         return Err(format!("there is no port `{name}`: {remedy}there are {ports}"));
     };
     let mut trace = Trace {

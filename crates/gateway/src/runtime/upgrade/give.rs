@@ -90,7 +90,7 @@ impl HandOver {
             "this gateway uses hand-over format {FORMAT}, but the new program uses {format}: restart the \
              gateway"
         );
-        let peer = socket_peercred(stream).context("cannot determine the user of the request")?;
+        let peer = socket_peercred(stream).context("cannot determine the user of the upgrade request")?;
         ensure!(
             peer.uid == geteuid() || peer.uid.is_root(),
             "only this gateway's own user and root may upgrade it"
@@ -98,7 +98,7 @@ impl HandOver {
         if let Some(differs) = differs {
             bail!("{differs}");
         }
-        ensure!(self.successor().is_none(), "the gateway was already handed over");
+        ensure!(self.successor().is_none(), "another program has taken over this gateway");
         // Relaxed: the flag orders nothing.
         ensure!(!self.is_busy.swap(true, Ordering::Relaxed), "another upgrade is under way");
         Ok(())
@@ -125,12 +125,13 @@ impl HandOver {
 
     /// The hand-over, while devices may hold more packets than usual.
     fn hand_over_deep(&self, stream: UnixStream) -> Result<bool> {
-        let process = socket_peercred(&stream).context("cannot determine the user of the request")?.pid;
+        let process =
+            socket_peercred(&stream).context("cannot determine the user of the upgrade request")?.pid;
         let process = process.as_raw_nonzero().get().unsigned_abs();
         let channel = Channel::new(stream, STEP)?;
-        let begun = channel.receive(STEP).context("the new program did not start its request")?.0;
+        let begun = channel.receive(STEP).context("the new program did not send its first message")?.0;
         ensure!(matches!(begun, Message::Begin), "unexpected first message of the new program: {begun:?}");
-        self.offer(&channel).context("cannot offer the gateway to the new program")?;
+        self.offer(&channel).context("cannot offer the gateway's ports to the new program")?;
         let ready = channel.receive(READY).map_err(ended).context("the new program did not start")?.0;
         if matches!(ready, Message::Enough) {
             return Ok(false);
@@ -194,7 +195,10 @@ impl HandOver {
         let descriptors = locks.iter().map(|(_, lock)| lock.descriptor()).collect::<Vec<_>>();
         channel.send(&Message::State(Box::new(state)), &descriptors)?;
         let took = channel.receive(TAKE).map_err(ended)?.0;
-        ensure!(matches!(took, Message::Took), "unexpected message: {took:?}");
+        ensure!(
+            matches!(took, Message::Took),
+            "unexpected message of the new program, which should be took: {took:?}"
+        );
         channel.send(&Message::Granted, &[]).map_err(ended)
     }
 }
@@ -216,10 +220,10 @@ fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
 fn ended(error: io::Error) -> anyhow::Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     if matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe) {
-        return anyhow!("it has ended");
+        return anyhow!("the new program has ended");
     }
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-        return anyhow!("it took too long");
+        return anyhow!("the new program did not answer in time");
     }
     error.into()
 }

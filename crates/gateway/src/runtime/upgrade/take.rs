@@ -71,17 +71,23 @@ impl Predecessor {
     pub(in crate::runtime) fn receive(socket: &Path, dry_run: bool) -> Result<Self> {
         let mut client = Client::connect(socket)?;
         let answer = client.ask(Ask::HandOver(HandOverRequest { format: FORMAT })).map_err(older)?;
-        let Answer::HandingOver(_) = answer else { bail!("unexpected answer of the gateway: {answer:?}") };
+        let Answer::HandingOver(_) = answer else {
+            bail!("unexpected answer of the gateway to the upgrade request: {answer:?}")
+        };
         let channel = Channel::new(client.into_stream()?.into_inner(), STEP)?;
         channel.send(&Message::Begin, &[])?;
-        let (message, sockets) = channel.receive(STEP).context("the gateway sent no offer")?;
-        let Message::Offer(offer) = message else { bail!("unexpected offer of the gateway: {message:?}") };
+        let (message, sockets) =
+            channel.receive(STEP).context("the gateway did not offer its ports to this program")?;
+        let Message::Offer(offer) = message else {
+            bail!("unexpected message of the gateway in place of an offer: {message:?}")
+        };
         let mut sockets = sockets.into_iter();
         let (listener, metrics) = (sockets.next(), sockets.next());
-        ensure!(listener.is_some(), "the gateway has passed no control socket");
+        ensure!(listener.is_some(), "the gateway did not pass its control socket to this program");
         let (mut parts, mut anew) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..offer.ports {
-            let (message, descriptors) = channel.receive(STEP).context("a port is missing in the offer")?;
+            let (message, descriptors) =
+                channel.receive(STEP).context("the gateway did not pass all of its ports to this program")?;
             let Message::Port(PortOffer { name, kind }) = message else {
                 bail!(
                     "unexpected message in place \
@@ -158,7 +164,9 @@ impl Predecessor {
     /// # Errors
     /// When it was taken already.
     pub(in crate::runtime) fn claimed(&self, path: &Path) -> Result<Claimed> {
-        let listener = lock(&self.listener).take().ok_or_else(|| anyhow!("there is no control socket"))?;
+        let listener = lock(&self.listener)
+            .take()
+            .ok_or_else(|| anyhow!("the inherited control socket is already in use"))?;
         let _: Result<(), OwnedFd> = self.served.set(listener.try_clone()?);
         let place = Place::inherited(path, self.offer.socket, Arc::clone(&self.is_left));
         Ok(Claimed::inherited(UnixListener::from(listener), place))
@@ -211,7 +219,8 @@ impl Predecessor {
     }
 
     fn take_state(&self, gateway: &mut Gateway) -> Result<()> {
-        let (message, descriptors) = self.channel.receive(STEP).context("the gateway does not hand over")?;
+        let (message, descriptors) =
+            self.channel.receive(STEP).context("the gateway did not send its state to this program")?;
         let Message::State(mut state) = message else {
             bail!(
                 "unexpected hand-over message of the gateway: \
@@ -280,7 +289,9 @@ fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Explains the refusal of a gateway that does not know the request.
 fn older(error: ClientError) -> anyhow::Error {
     if matches!(error, ClientError::Refused { kind: Fault::Request, .. }) {
-        return anyhow!("the running version of the gateway cannot hand over: restart it");
+        return anyhow!(
+            "the running version of the gateway cannot be upgraded without a restart: restart the gateway"
+        );
     }
     error.into()
 }

@@ -33,7 +33,7 @@ pub enum BuildError {
     #[error("`vxlan` needs UDP: put `udp /` in front of it")]
     NotInUdp,
     /// A layer inside another that cannot contain it.
-    #[error("`{0}` cannot follow `{1}`")]
+    #[error("layer `{0}` cannot follow layer `{1}` in a packet")]
     Misplaced(&'static str, &'static str),
     /// The packet is too long.
     #[error("the packet has {0} bytes; at most {LONGEST} can be traced")]

@@ -44,7 +44,7 @@ fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
     let Some(kind) = tunnel.kind() else { return };
     if let Some(addresses) = tunnel.at("addresses").filter(|_| kind.carries_frames()) {
         let message = format!("`{name}` carries Ethernet frames and cannot have addresses");
-        let remedy = "remove `addresses`, or make it `kind = \"gre\"` at both gateways";
+        let remedy = "remove `addresses`, or give the tunnel `kind = \"gre\"` at both gateways";
         findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
     } else if !kind.carries_frames() && !tunnel.has("addresses") {
         let message = format!(
@@ -69,7 +69,7 @@ fn is_pair(own: &[Owned<'_>], findings: &Findings) {
         if address.bits < enough {
             let message = format!("a tunnel has two ends, but {address} is a network of more addresses");
             let remedy = format!(
-                "make it /{pair}: packets to unused addresses would go back and forth between the \
+                "use /{pair}: packets to unused addresses would go back and forth between the \
                          ends"
             );
             findings.note(Diagnostic::warning(span.clone(), message).remedy(remedy));

@@ -181,7 +181,7 @@ impl Taken<'_> {
             let evidence = Evidence {
                 object: format!("{kind} socket of {owner}, {word} {port}"),
                 probe: "ss -anp --tcp --udp --raw".to_owned(),
-                remedy: format!("bind it to a TAP that is a member of {}", self.bridge),
+                remedy: format!("bind the socket to a TAP that is a member of {}", self.bridge),
             };
             found.push(self.warn(&format!("is bound to {name} and receives nothing"), evidence));
         }
