@@ -15,7 +15,8 @@
 //!   [`Report::lenient`], and are 1 % of the packets at most.
 //! * The timer after a RST that is within the window and not exact: the kernel alone lets it end after
 //!   `nf_conntrack_tcp_timeout_close`, 10 s, if no packet follows. Polder carries this RST, and histories are shorter.
-//! * Packets within 20 ms after a change that no notice precedes: settings, and connections that are flushed. None is sent then.
+//! * Packets within 20 ms after a change of a setting, which no notice precedes, and packets after a flush until the gateway has
+//!   heard of it. None is sent then.
 
 mod connection;
 mod mutants;
@@ -170,7 +171,6 @@ pub fn examine_mutants(says: &dyn Fn(&str)) -> anyhow::Result<Verdict> {
 /// Both routers, and the gateway that runs in one of them.
 struct Bed {
     pair: Pair,
-    gateway: Option<Gateway>,
     lacking: Option<Check>,
     topology: Topology,
 }
@@ -184,27 +184,25 @@ impl Bed {
         let refused = [&kernel, &polder].map(|twin| twin.tell(settings)).concat();
         ensure!(refused.is_empty(), "{refused:?}");
         let pair = Pair { kernel, polder, gateway: None };
-        Ok(Self { pair, gateway: None, lacking, topology })
+        Ok(Self { pair, lacking, topology })
     }
 
     /// Starts the gateway.
     fn start(&mut self) -> anyhow::Result<()> {
-        self.gateway = Some(start(self.lacking, &mut self.pair, &self.topology)?);
-        Ok(())
+        start(self.lacking, &mut self.pair, &self.topology)
     }
 
     /// Ends the gateway, if one runs.
     fn stop(&mut self) -> anyhow::Result<()> {
-        self.pair.gateway = None;
-        self.gateway.take().map_or(Ok(()), Gateway::stop)
+        self.pair.gateway.take().map_or(Ok(()), Gateway::stop)
     }
 }
 
 /// Starts a gateway in its router.
-fn start(lacking: Option<Check>, pair: &mut Pair, topology: &Topology) -> anyhow::Result<Gateway> {
+fn start(lacking: Option<Check>, pair: &mut Pair, topology: &Topology) -> anyhow::Result<()> {
     let gateway = Gateway::start_lacking(lacking, &pair.polder.router, topology.directory(), &ports())?;
-    pair.gateway = Some(gateway.id());
-    Ok(gateway)
+    pair.gateway = Some(gateway);
+    Ok(())
 }
 
 /// Ports of the gateway.

@@ -61,17 +61,15 @@ impl Mutant {
 
     fn run(&self, bed: &mut Bed) -> anyhow::Result<Outcome> {
         let history = History { rules: Rules::Masquerade, steps: self.steps.to_vec() };
-        if self.earlier == 0 && bed.gateway.is_none() {
+        if self.earlier == 0 && bed.pair.gateway.is_none() {
             bed.start()?;
         } else if self.earlier > 0 {
             bed.stop()?;
         }
-        let Bed { pair, gateway, lacking, topology } = bed;
-        run_with(pair, &history, &mut |pair, number| {
-            if number == self.earlier && gateway.is_none() {
-                *gateway = Some(super::start(*lacking, pair, topology)?);
-            }
-            Ok(())
+        let Bed { pair, lacking, topology } = bed;
+        run_with(pair, &history, &mut |pair, number| match pair.gateway {
+            None if number == self.earlier => super::start(*lacking, pair, topology),
+            _ => Ok(()),
         })
     }
 }

@@ -2,9 +2,13 @@
 
 use super::packet::{Ends, Odd, Transport, ends_of, packet};
 use super::twin::{Side, Twin};
+use anyhow::ensure;
+use polder_testbed::peers::gateway::Gateway;
+use polder_testbed::peers::polder;
 use polder_testbed::topology::pin_here;
 use polder_testbed::{clock, interrupt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
 use std::time::Duration;
 
 /// Both routers, with their stations.
@@ -12,8 +16,26 @@ use std::time::Duration;
 pub(super) struct Pair {
     pub(super) kernel: Twin,
     pub(super) polder: Twin,
-    /// Process of the gateway, once it runs.
-    pub(super) gateway: Option<u32>,
+    /// The gateway, once it runs.
+    pub(super) gateway: Option<Gateway>,
+}
+
+impl Pair {
+    /// Ends all connections of both kernels, and waits until the gateway has none: events come after the answer.
+    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+        self.kernel.flush()?;
+        self.polder.flush()?;
+        interrupt::sleep(HEARS)?;
+        let Some(gateway) = &self.gateway else { return Ok(()) };
+        // A gateway with a fault may keep them: packets will show it.
+        let _ = interrupt::retry(AWAKENS, ENTERS, || {
+            let shown = gateway.show("connections")?;
+            let entered = polder::find(&shown, "entered").and_then(Value::as_u64);
+            ensure!(entered.unwrap_or(0) == 0, "the gateway still has {entered:?} connections");
+            Ok(())
+        });
+        Ok(interrupt::check()?)
+    }
 }
 
 /// The calling thread runs on one core as long as this is there: frames come in their order.

@@ -61,10 +61,8 @@ pub(super) fn run_with(
     for twin in [&mut pair.kernel, &mut pair.polder] {
         let refused = twin.tell(&[Tell::Nft(history.rules.text())]);
         ensure!(refused.is_empty(), "{refused:?}");
-        twin.flush()?;
     }
-    // Entries of ended connections leave.
-    interrupt::sleep(HEARS)?;
+    pair.flush()?;
     awaken(pair)?;
     let mut run = Run {
         pair,
@@ -97,12 +95,7 @@ impl Run<'_> {
         match step {
             Step::Open { way, transport, collides } => self.open(way, transport, collides),
             Step::Toggle(change) => self.toggle(change % CHANGES.len()),
-            Step::Flush => {
-                self.pair.kernel.flush()?;
-                self.pair.polder.flush()?;
-                // Events of the ends come after the answer.
-                Ok(interrupt::sleep(HEARS)?)
-            }
+            Step::Flush => self.pair.flush(),
             Step::Idle(time) => Ok(interrupt::sleep(time)?),
             Step::Chat { of, from, time } => self.chat((of, from), time),
             Step::Stand(stands) => self.stand(stands),
@@ -214,8 +207,7 @@ impl Run<'_> {
     /// Stops the gateway's process until its heartbeat has expired, or resumes it.
     fn stand(&mut self, stands: bool) -> anyhow::Result<()> {
         if stands {
-            let id = self.pair.gateway.and_then(|id| Pid::from_raw(id.cast_signed()));
-            kill_process(id.context("no gateway runs")?, Signal::STOP)?;
+            kill_process(self.process().context("no gateway runs")?, Signal::STOP)?;
         } else {
             self.proceed()?;
         }
@@ -223,8 +215,11 @@ impl Run<'_> {
     }
 
     fn proceed(&self) -> anyhow::Result<()> {
-        let id = self.pair.gateway.and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(id.map_or(Ok(()), |id| kill_process(id, Signal::CONT))?)
+        Ok(self.process().map_or(Ok(()), |id| kill_process(id, Signal::CONT))?)
+    }
+
+    fn process(&self) -> Option<Pid> {
+        Pid::from_raw(self.pair.gateway.as_ref()?.id().cast_signed())
     }
 
     fn data(&mut self, (of, from): (usize, Sender), bytes: usize, odd: Odd) -> anyhow::Result<()> {
