@@ -3,9 +3,11 @@
 //! Answers and events come in one queue, in which an answer may stand behind an event that is newer than it. So, of what
 //! an event has told since the dump was asked for, the answer is not believed. A connection that the first dump brings and
 //! no event has told may be older than the socket: the kernel then may never send its end. An event of it shows that the
-//! kernel tells of it.
+//! kernel tells of it. After the dump the kernel is asked for one, by an update that changes nothing: it sends an event of a
+//! connection that began while events were on, as after an upgrade or a restart, and none of another one.
 
 use super::dump::{AGAIN_AFTER, Dump, EVERY, Phase};
+use super::eligibility::{is_established, is_local, is_special};
 use super::{BARRED, Connections, Nanos, Record};
 
 impl Connections {
@@ -21,10 +23,22 @@ impl Connections {
         }
         if self.dump.is_of_older {
             self.is_blind |= self.older.len() >= BARRED;
-            self.older.insert(key);
+            if self.older.insert(key) && self.is_worth_asking(record) {
+                self.to_ask.push(record.original);
+            }
         } else if !self.dump.is_overfull && !self.older.contains(&key) && self.len() < self.limits.most {
             self.consider(record, now);
         }
+    }
+
+    fn is_worth_asking(&self, record: &Record) -> bool {
+        let tuples = [record.original, record.reply];
+        is_established(record) && !is_special(&tuples) && !is_local(&tuples, &self.local)
+    }
+
+    /// True if the kernel is to be asked for an event, once the dump has told all older connections.
+    pub(super) fn has_to_ask(&self) -> bool {
+        self.dump.is_complete() && !self.to_ask.is_empty()
     }
 
     /// Takes an event that packets or another socket has caused.
@@ -63,8 +77,14 @@ impl Connections {
         }
     }
 
-    /// Takes the event that an update of one's own has caused: only the timer is news.
+    /// Takes the event that an update of one's own has caused: only the timer is news, or that the kernel tells of an older
+    /// connection.
     pub(super) fn own(&mut self, record: &Record, now: Nanos) {
+        if record.zone == 0 && !self.older.is_empty() && self.older.contains(&self.key(record)) {
+            self.tell(record);
+            // What is left of its timer, as in a dump.
+            return self.consider(&Record { is_dumped: true, ..*record }, now);
+        }
         if let Some(slot) = self.slot_of(record).filter(|_| record.zone == 0) {
             if let Some(entry) = &mut self.entries[slot as usize] {
                 entry.saw_timer(record, now);

@@ -7,7 +7,7 @@
 //! | rule | where |
 //! |---|---|
 //! | UDP when assured, TCP when established and assured; zone 0; no helper, sequence adjustment, SYN proxy, flowtable | `eligibility.rs` |
-//! | connections that may be older than the socket are entered once an event has told of them | `events.rs` |
+//! | connections that may be older than the socket are entered once an event has told of them; an update asks for it | `events.rs` |
 //! | TCP only when the kernel has acknowledged that it accepts any segment | `entry.rs` |
 //! | timers at a quarter, within 75 s of a packet that the kernel saw, and each GiB | `entry.rs` |
 //! | at most so many connections, and of one source address | `recency.rs` |
@@ -25,7 +25,7 @@ mod table;
 
 pub use connection::{Change, Connection, ConnectionId, Timeouts, Tuples};
 
-use super::message::{self, Event, Record, Tuple};
+use super::message::{self, Event, Record, Tuple, Update};
 use core::num::NonZeroU32;
 use dump::Dump;
 use entry::Entry;
@@ -100,6 +100,8 @@ pub struct Connections {
     barred: HashSet<u64>,
     /// The same of those that may be older than the socket.
     older: HashSet<u64>,
+    /// Original tuples of older connections of which the kernel is still to be asked for an event.
+    to_ask: Vec<Tuple>,
     /// True if some could not be kept in these: then no connection enters.
     is_blind: bool,
     hasher: RandomState,
@@ -127,6 +129,7 @@ impl Connections {
             dump: Dump::first(!knows_all),
             barred: HashSet::new(),
             older: HashSet::new(),
+            to_ask: Vec::new(),
             is_blind: false,
             hasher: RandomState::new(),
             local: HashSet::new(),
@@ -163,6 +166,13 @@ impl Connections {
             return Some(message::dump(sequence));
         }
         let mut datagram = Vec::new();
+        if self.has_to_ask() {
+            for original in self.to_ask.split_off(self.to_ask.len().saturating_sub(BATCH)) {
+                let sequence = self.next_sequence().get();
+                datagram.extend(message::update(sequence, &original, Update::default()));
+            }
+            return Some(datagram);
+        }
         let mut count = 0;
         while count < BATCH
             && self.unanswered.len() < UNANSWERED
@@ -179,7 +189,8 @@ impl Connections {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_open = self.unanswered.len() < UNANSWERED;
         let alarm = self.alarms.first().map(|(at, _)| *at).filter(|_| is_open);
-        alarm.into_iter().chain(self.dump.due()).min()
+        let ask = self.has_to_ask().then_some(Nanos(0));
+        alarm.into_iter().chain(self.dump.due()).chain(ask).min()
     }
 
     /// Events or answers were lost, or requests could not be sent: all connections leave, and a dump is due.

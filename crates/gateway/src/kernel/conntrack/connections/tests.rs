@@ -229,6 +229,43 @@ fn connections_of_this_machine_are_the_kernels() {
     assert_eq!(change(&mut connections, udp(2, 2), at(0)), []);
 }
 
+/// An upgraded gateway: its predecessor has had the kernel tell of some connections, and not of older ones.
+#[test]
+fn the_kernel_is_asked_whether_it_tells_of_older_connections() {
+    let mut connections = Connections::new(Limits::new(200), OWN, false);
+    connections.set_local_addresses([[10, 0, 0, 9].into()]);
+    let [Request { sequence, .. }] = requests(&mut connections, at(0))[..] else { panic!() };
+    let unassured = Record { status: Status(2), ..udp(1, 150) };
+    let all = (1..=100).map(|id| if id % 2 == 0 { udp(1, id) } else { tcp(1, id) });
+    for record in all.chain([unassured, udp(9, 151)]) {
+        let dumped = Record { sequence, is_dumped: true, port_id: OWN, ..record };
+        connections.take(Event::Changed(dumped), at(0));
+    }
+    assert_eq!(requests(&mut connections, at(0)), [], "not before the dump is complete");
+    connections.take(Event::Done { sequence, is_interrupted: false }, at(0));
+    assert!(connections.next_deadline() <= Some(at(0)));
+    let asked = requests(&mut connections, at(0));
+    assert!(asked.len() == 100 && asked.iter().all(|asked| asked.timeout.is_none() && !asked.loosens));
+    for &request in &asked {
+        answer(&mut connections, request, 0, at(0));
+    }
+    assert_eq!(connections.changes(), [], "an answer is no event");
+    let told = |record: Record| Event::Changed(Record { port_id: OWN, ..record });
+    connections.take(told(Record { timeout: Some(Duration::from_secs(7)), ..udp(1, 2) }), at(0));
+    assert_eq!(entered(&connections.changes()).original, udp(1, 2).original);
+    // Seven seconds of 120 are left: it is to be set again at once when it has moved.
+    let id = connections.entries.iter().flatten().next().unwrap().id;
+    connections.moved(id, 100, at(0));
+    assert!(requests(&mut connections, at(0)).iter().any(|request| request.timeout == Some(120)));
+    connections.take(told(tcp(1, 3)), at(0));
+    assert_eq!(connections.changes(), [], "TCP waits until the kernel accepts any segment");
+    let [loosen] = requests(&mut connections, at(0))[..] else { panic!("one update") };
+    assert!(loosen.loosens);
+    // Another connection with the tuple of an older one.
+    connections.take(told(Record { id: 4711, ..udp(1, 4) }), at(0));
+    assert_eq!(connections.changes(), []);
+}
+
 #[test]
 fn connections_that_may_be_older_than_the_events_are_entered_when_one_tells_of_them() {
     let mut connections = Connections::new(Limits::new(10), OWN, false);

@@ -206,11 +206,21 @@ impl World {
             record.zone = 3;
         } else if change == What::Own {
             record.port_id = OWN;
+            self.asked(&record);
         } else {
             self.tell(&mut record, change);
         }
         let event = if change == What::Destroyed { Event::Destroyed(record) } else { Event::Changed(record) };
         self.connections.take(event, self.now);
+    }
+
+    /// The event that an update has caused shows that the kernel tells of the connection.
+    fn asked(&mut self, record: &Record) {
+        let truth = self.truth(record);
+        if std::mem::take(&mut truth.is_older) {
+            truth.is_established = true;
+            self.told.insert((record.original, record.id));
+        }
     }
 
     fn tell(&mut self, record: &mut Record, change: What) {
@@ -250,8 +260,7 @@ impl World {
                 assert_eq!(self.dump, None, "one dump at a time");
                 self.begin_dump(request.sequence);
                 self.brought.clear();
-            } else {
-                let slot = self.connections.unanswered[&request.sequence];
+            } else if let Some(&slot) = self.connections.unanswered.get(&request.sequence) {
                 let entry = self.connections.entries[slot as usize].as_ref();
                 self.waiting.push((request, entry.map(|entry| (entry.original(), entry.kernel_id))));
             }
