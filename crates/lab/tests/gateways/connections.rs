@@ -38,15 +38,16 @@ table inet fw {
 }
 ";
 
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 2, 2);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 2, 2);
 
-struct Masquerade {
-    net: Net,
-    polder: Gateway,
+/// A masquerading router between two stations, whose kernel decides.
+pub(crate) struct Masquerade {
+    pub(crate) net: Net,
+    pub(crate) polder: Gateway,
 }
 
 impl Masquerade {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(PORTS)
     }
 
@@ -58,7 +59,7 @@ impl Masquerade {
         Self { net, polder }
     }
 
-    fn connections(&self) -> Vec<Value> {
+    pub(crate) fn connections(&self) -> Vec<Value> {
         let shown = self.polder.show("connections");
         let shown = &shown["connections"];
         assert_eq!(shown["obstacle"], Value::Null, "{shown}");
@@ -66,14 +67,14 @@ impl Masquerade {
     }
 
     /// Packets carried of connections of that protocol.
-    fn carried(&self, protocol: &str) -> u64 {
+    pub(crate) fn carried(&self, protocol: &str) -> u64 {
         let rows = self.connections();
         let rows = rows.iter().filter(|row| row["protocol"] == protocol);
         rows.map(|row| row["packets"].as_u64().unwrap()).sum()
     }
 
     /// Exchanges packets until more of them are carried.
-    fn until_carried(&self, udp: &Udp) {
+    pub(crate) fn until_carried(&self, udp: &Udp) {
         let before = self.carried("udp");
         until("the flow is carried", || {
             udp.exchange().expect("an answer");
@@ -81,27 +82,32 @@ impl Masquerade {
         });
     }
 
-    fn udp(&self) -> Udp {
-        let bind = |namespace: &Namespace, address: &str| {
+    pub(crate) fn udp(&self) -> Udp {
+        self.udp_between(40_007, 7007)
+    }
+
+    /// A flow between two ports.
+    pub(crate) fn udp_between(&self, from: u16, to: u16) -> Udp {
+        let bind = |namespace: &Namespace, address: (Ipv4Addr, u16)| {
             let socket = namespace.inside(|| UdpSocket::bind(address)).unwrap().unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             socket
         };
-        let client = bind(&self.net.left, "10.83.1.2:40007");
-        client.connect((SERVER, 7007)).unwrap();
-        Udp { client, server: bind(&self.net.right, "10.83.2.2:7007") }
+        let client = bind(&self.net.left, (Ipv4Addr::new(10, 83, 1, 2), from));
+        client.connect((SERVER, to)).unwrap();
+        Udp { client, server: bind(&self.net.right, (SERVER, to)) }
     }
 }
 
 /// A flow of UDP with its answers.
-struct Udp {
+pub(crate) struct Udp {
     client: UdpSocket,
     server: UdpSocket,
 }
 
 impl Udp {
     /// One packet and its answer; where the server saw it come from, if both came.
-    fn exchange(&self) -> Option<SocketAddr> {
+    pub(crate) fn exchange(&self) -> Option<SocketAddr> {
         let mut room = [0; 64];
         self.client.send(b"question").unwrap();
         let (length, from) = self.server.recv_from(&mut room).ok()?;

@@ -23,7 +23,7 @@ pub(crate) fn can_run(test: &str, program: &str) -> bool {
 }
 
 /// Runs a program in a namespace with `input`.
-fn feed(namespace: &Namespace, program: &str, arguments: &[&str], input: &str) {
+pub(crate) fn feed(namespace: &Namespace, program: &str, arguments: &[&str], input: &str) {
     let mut command = namespace.command(program);
     let mut child = command.args(arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();

@@ -11,6 +11,7 @@ mod capture;
 mod cni;
 mod completions;
 mod connections;
+mod connections_beside;
 mod counted;
 mod daemons;
 mod death;
