@@ -377,6 +377,12 @@ fn a_deleted_device_is_made_again() {
     reaches(&net.near, INSIDE[0][1]);
     reaches(&net.far, INSIDE[1][0]);
     assert_eq!(near.port("kernel@site")["openings"], 2);
+    // The underlay goes, and with it the carrier.
+    net.near.ip(&["link", "set", "radio0", "down"]).unwrap();
+    until("there is no carrier", || ip(&net.near, "link show site").contains("NO-CARRIER"));
+    net.near.ip(&["link", "set", "radio0", "up"]).unwrap();
+    until("there is a carrier", || ip(&net.near, "link show site").contains("LOWER_UP"));
+    reaches(&net.near, INSIDE[0][1]);
     // Down and up again: the addresses of the file are there again.
     net.near.ip(&["link", "set", "site", "down"]).unwrap();
     until("it is down", || near.port("kernel@site")["state"] == "down");

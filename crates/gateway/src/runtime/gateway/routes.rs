@@ -9,7 +9,7 @@ use crate::runtime::routing::{AttachedPort, Ports};
 use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::{Families, YieldCause};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -67,6 +67,8 @@ impl Gateway {
         if devices.is_empty() {
             return;
         }
+        let underlays = self.ports.iter().filter(|state| state.carries());
+        let underlays = underlays.map(|state| state.configuration.id).collect::<HashSet<_>>();
         for tunnel in &self.configuration.tunnels {
             let Some(handle) = tunnel.device.as_ref().and_then(|device| devices.get(device)) else {
                 continue;
@@ -74,7 +76,7 @@ impl Gateway {
             let seen = self.seen.get(&tunnel.id);
             handle.set_tunnel_link(&TunnelLink {
                 mtu: seen.map(|seen| device_mtu(tunnel, seen.facts.mtu)),
-                carrier: seen.is_some_and(|seen| seen.up),
+                carrier: seen.is_some_and(|seen| seen.up) && underlays.contains(&tunnel.port),
                 addresses: tunnel.addresses.clone(),
             });
         }
