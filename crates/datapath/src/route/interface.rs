@@ -67,6 +67,10 @@ pub enum Owner {
         /// True if every received packet is passed to the kernel, which decides about it.
         decides: bool,
     },
+    /// The kernel, by a device that Polder has made for a point-to-point link. Packets for this machine, groups
+    /// included, are sent to the device's port; packets that the kernel sends by the device leave by the link, without
+    /// a look-up.
+    Device(PortId),
     /// Polder: workers answer ARP, neighbour discovery and pings, and resolve neighbours.
     Polder,
 }
@@ -133,6 +137,17 @@ pub struct Interface {
     pub owner: Owner,
     /// Source address check of received IPv4 packets.
     pub sources: SourceCheck,
+}
+
+impl Owner {
+    /// The port by which packets reach the kernel, if there is one.
+    pub(super) const fn host(self) -> Option<PortId> {
+        match self {
+            Self::Kernel { host, .. } => host,
+            Self::Device(port) => Some(port),
+            Self::Polder => None,
+        }
+    }
 }
 
 impl Interface {

@@ -72,7 +72,7 @@ impl OutputContext {
 
     /// Passes a packet for this machine to the kernel by the interface's host port.
     pub(super) fn pass_up(&self, packet: &mut Packet, interface: &Interface) -> Result<(), DropReason> {
-        let Owner::Kernel { host: Some(port), .. } = interface.owner else { return Err(DropReason::ToHost) };
+        let Some(port) = interface.owner.host() else { return Err(DropReason::ToHost) };
         packet.egress = port;
         self.counters.to_host.add(packet.wire_packets.into());
         Ok(())
@@ -88,7 +88,7 @@ impl OutputContext {
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         match interface.owner {
-            Owner::Kernel { host: Some(port), .. } => {
+            Owner::Kernel { host: Some(port), .. } | Owner::Device(port) => {
                 packet.egress = port;
                 self.counters.to_kernel.add(packet.wire_packets.into());
                 Ok(())

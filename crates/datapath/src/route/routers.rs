@@ -59,6 +59,8 @@ pub struct Routers {
     interfaces: Box<[Interface]>,
     /// Interfaces by port.
     lanes: Box<[Option<Lane>]>,
+    /// By port of a device that Polder has made for an interface: the interface's position, or [`NONE`].
+    devices: Box<[u16]>,
     specials: Specials,
     looks_up_sources: bool,
 }
@@ -92,9 +94,10 @@ impl Routers {
             }
             lane.put(interface, position);
         }
+        let devices = devices(&interfaces);
         let specials = Specials::new(own_addresses(&interfaces));
         let looks_up_sources = interfaces.iter().any(|interface| interface.sources.looks_up());
-        Ok(Self { routers, interfaces, lanes: lanes.into(), specials, looks_up_sources })
+        Ok(Self { routers, interfaces, lanes: lanes.into(), devices, specials, looks_up_sources })
     }
 
     /// The same, with further special source addresses: the machine's on other interfaces, and broadcast
@@ -133,6 +136,12 @@ impl Routers {
     pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
         let lane = self.lanes.get(usize::from(id.port.0))?.as_ref()?;
         self.interfaces.get(usize::from(lane.find(id)?))
+    }
+
+    /// Interface whose device has this port; `None` for other ports.
+    #[inline]
+    pub(super) fn of_device(&self, port: PortId) -> Option<&Interface> {
+        self.interfaces.get(usize::from(*self.devices.get(usize::from(port.0))?))
     }
 
     /// Ingress interface of frames to `station`: the macvlan with that address, otherwise the port or VLAN.
@@ -186,6 +195,7 @@ impl Routers {
             routers: self.routers.iter().map(RouterAccess::unheard).collect(),
             interfaces: self.interfaces.clone(),
             lanes: self.lanes.clone(),
+            devices: self.devices.clone(),
             specials: self.specials.clone(),
             looks_up_sources: self.looks_up_sources,
         }
@@ -255,6 +265,18 @@ impl Lane {
     }
 }
 
+/// Positions of the interfaces, by port of their device.
+fn devices(interfaces: &[Interface]) -> Box<[u16]> {
+    let mut devices = Vec::new();
+    for (position, interface) in (0..).zip(interfaces) {
+        let Owner::Device(port) = interface.owner else { continue };
+        let place = usize::from(port.0);
+        devices.resize(devices.len().max(place + 1), NONE);
+        devices[place] = position;
+    }
+    devices.into()
+}
+
 /// IPv4 addresses of the interfaces.
 fn own_addresses(interfaces: &[Interface]) -> impl Iterator<Item = (Ipv4Addr, Special)> + '_ {
     interfaces.iter().flat_map(|interface| {
@@ -296,6 +318,16 @@ mod tests {
         assert!(routers.has(PortId(9)) && routers.untagged(PortId(9)).is_none());
         assert!(!routers.has(PortId(4)) && !routers.has(PortId(400)) && Routers::none().is_empty());
         assert!(routers.interface(InterfaceId::tagged(PortId(3), VlanId::HIGHEST)).is_none());
+    }
+
+    #[test]
+    fn an_interface_is_found_by_the_port_of_its_device() {
+        let of = |number, port| Interface { owner: Owner::Device(PortId(port)), ..interface(number, 0) };
+        let all = [interface(3, 0), of(7, 12), of(8, 10)];
+        let routers = Routers::new([Router::new().access()], all).expect("they fit");
+        let found = |port| routers.of_device(PortId(port)).map(|interface| interface.id.port.0);
+        assert_eq!([10, 11, 12, 3, 400].map(found), [Some(8), None, Some(7), None, None]);
+        assert!(!routers.has(PortId(12)), "nothing is looked up for its packets");
     }
 
     #[test]

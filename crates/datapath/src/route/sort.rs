@@ -23,6 +23,8 @@ struct Arrival<'a> {
     port: PortId,
     has_interfaces: bool,
     untagged: Option<&'a Interface>,
+    /// Interface by which the kernel has routed the packets, if the port is its device.
+    onward: Option<&'a Interface>,
 }
 
 impl RouteState {
@@ -37,12 +39,20 @@ impl RouteState {
         context: &mut Context<'_>,
     ) -> (Option<RouterId>, u64) {
         let (mut router, mut others) = (None, 0);
-        let mut arrival = Arrival { port: NO_PORT, has_interfaces: false, untagged: None };
+        let mut arrival = Arrival { port: NO_PORT, has_interfaces: false, untagged: None, onward: None };
         for (position, packet) in batch.iter_mut().enumerate() {
             if packet.ingress != arrival.port {
                 let port = packet.ingress;
-                arrival =
-                    Arrival { port, has_interfaces: routers.has(port), untagged: routers.untagged(port) };
+                arrival = Arrival {
+                    port,
+                    has_interfaces: routers.has(port),
+                    untagged: routers.untagged(port),
+                    onward: routers.of_device(port),
+                };
+            }
+            if let Some(interface) = arrival.onward {
+                send_by(packet, interface);
+                continue;
             }
             if !arrival.has_interfaces || meant >> position & 1 == 0 || is_dropped(packet) {
                 continue;
@@ -107,6 +117,19 @@ impl Work {
     }
 }
 
+/// Sends a packet by the interface by which the kernel has routed it.
+#[cold]
+fn send_by(packet: &mut Packet, interface: &Interface) {
+    if is_dropped(packet) {
+        return;
+    }
+    // A message about it comes back to this station.
+    if let Some(source) = packet.bytes_mut().get_mut(6..ETHERNET - 2) {
+        source.copy_from_slice(&interface.mac.0);
+    }
+    packet.egress = interface.id.port;
+}
+
 /// Context of the slow path for a packet received on an interface.
 struct Site<'a> {
     interface: &'a Interface,
@@ -147,7 +170,7 @@ impl Site<'_> {
             EtherType::IPV4 => match check_v4(bytes, length)? {
                 Destination::To(_) if destination.is_multicast() => return Err(DropReason::GroupNotRouted),
                 Destination::To(address) => work.v4.put(position, address.octets()),
-                Destination::Group => return Err(DropReason::GroupNotRouted),
+                Destination::Group => return self.group(packet, output),
                 Destination::OnLink(address) => return self.on_link(packet, address.into(), output, context),
             },
             EtherType::IPV6 => match check_v6(bytes, length)? {
@@ -156,6 +179,7 @@ impl Site<'_> {
                     self.look_at_options(packet, (offset, length), output, context)?;
                     work.v6.put(position, address.octets());
                 }
+                Destination::Group if self.is_devices() => return self.group(packet, output),
                 Destination::Group => {
                     trim(packet, context.pool);
                     return output.discover(packet, self.interface, self.host_interfaces, context);
@@ -182,6 +206,20 @@ impl Site<'_> {
             }
             DropReason::HopByHop
         })
+    }
+
+    /// True if the kernel has the interface by a device of Polder's.
+    fn is_devices(&self) -> bool {
+        matches!(self.interface.owner, Owner::Device(_))
+    }
+
+    /// Processes a packet to a group: on a link without stations the kernel receives it.
+    fn group(&self, packet: &mut Packet, output: &OutputContext) -> Result<(), DropReason> {
+        if self.is_devices() {
+            output.pass_up(packet, self.interface)
+        } else {
+            Err(DropReason::GroupNotRouted)
+        }
     }
 
     /// Processes a packet to a link-local address.

@@ -117,3 +117,64 @@ fn routes_by_source_send_each_source_its_way() {
     assert_eq!(stand.refused(A, frame(A, "2001:db8:0:1::5", far).bytes()), DropReason::NoRoute);
     assert!(Prefix::new(ip("2001:db8::"), 64).is_ok_and(|network| network.contains(ip("2001:db8::85"))));
 }
+
+/// The kernel has routed what it sends by the device of a link: no look-up, no time to live, no filter of addresses.
+#[test]
+fn packets_of_a_device_leave_by_its_link() {
+    let mut stand = with_device();
+    for (source, destination) in [
+        ("10.0.3.1", "10.0.3.5"),
+        ("10.0.3.1", "10.0.1.9"),
+        ("192.0.2.1", "198.51.100.9"),
+        ("10.0.3.1", "224.0.0.5"),
+        ("2001:db8:3::1", "2001:db8:ffff::1"),
+        ("fe80::1", "ff02::5"),
+    ] {
+        for hops in [64, 1] {
+            let sent = Frame { hops, ..Frame::new(mac(B), station(KERNEL, 5), source, destination) }.bytes();
+            stand.receive(HOST, std::slice::from_ref(&sent));
+            let mut expected = sent;
+            expected[6..12].copy_from_slice(&mac(KERNEL).0);
+            assert_eq!(stand.take(KERNEL), [expected], "{destination} {hops}");
+        }
+    }
+    stand.check();
+}
+
+/// The kernel gets what is for this machine, for groups, and what it has to forward; the rest is routed as from any link.
+#[test]
+fn a_link_with_a_device_gives_the_kernel_its_packets() {
+    let mut stand = with_device();
+    stand.know(B, 0, "10.0.1.9", station(B, 9));
+    let way = stand.way(NextHopEntry::Kernel(KernelRoute::default()));
+    stand.router.insert(prefix("10.66.0.0/16"), way);
+    for (source, destination) in [
+        ("10.0.3.5", "10.0.3.1"),
+        ("10.0.3.5", "224.0.0.5"),
+        ("10.0.3.5", "255.255.255.255"),
+        ("10.0.3.5", "10.66.0.9"),
+        ("2001:db8:3::5", "2001:db8:3::1"),
+        ("fe80::5", "ff02::5"),
+    ] {
+        for hops in [255, 1] {
+            let sent = Frame { hops, ..frame(KERNEL, source, destination) }.bytes();
+            stand.receive(KERNEL, std::slice::from_ref(&sent));
+            assert_eq!(stand.take(HOST), [sent], "{destination} {hops}");
+        }
+    }
+    let sent = frame(KERNEL, "10.0.3.5", "10.0.1.9");
+    stand.receive(KERNEL, &[sent.bytes()]);
+    assert_eq!(stand.take(B), [sent.routed(mac(B), station(B, 9), None)]);
+    // Another interface of the kernel's has no groups for it.
+    assert_eq!(stand.refused(A, frame(A, "10.0.0.5", "224.0.0.5").bytes()), DropReason::GroupNotRouted);
+    stand.check();
+}
+
+fn with_device() -> Stand {
+    let mut stand = Stand::new();
+    stand.interfaces.iter_mut().filter(|interface| interface.id.port == KERNEL).for_each(|interface| {
+        interface.owner = Owner::Device(HOST);
+    });
+    stand.renew([]);
+    stand
+}

@@ -47,7 +47,7 @@ const TUNNEL4: u8 = 0x20;
 const TUNNEL6: u8 = 0x40;
 
 /// Bytes of an Ethernet header: no checksum starts before its end.
-const ETHERNET: u16 = 14;
+pub(super) const ETHERNET: u16 = 14;
 /// Bytes of a tag that the kernel has inserted into the frame but not counted in the tunnel offsets.
 const TAG: usize = 4;
 
@@ -184,13 +184,28 @@ fn say_outer(header: &mut Header, packet: &Packet) -> Result<(), BadHeader> {
 /// Shifts a header's offsets by a tag that is inserted before the packet's EtherType.
 pub(super) fn move_by_tag(header: &mut Header) {
     let tag = u16::try_from(TAG).unwrap_or_default();
+    shift(header, |place| place.saturating_add(tag));
+}
+
+/// Shifts a header's offsets by an Ethernet header that is put before the packet.
+pub(super) fn add_ethernet(header: &mut Header) {
+    shift(header, |place| place.saturating_add(ETHERNET));
+}
+
+/// Shifts a header's offsets by an Ethernet header that is removed from the start of the packet.
+pub(super) fn remove_ethernet(header: &mut Header) {
+    shift(header, |place| place.saturating_sub(ETHERNET));
+}
+
+/// Changes the offsets of a header, where it has some.
+fn shift(header: &mut Header, to: impl Fn(u16) -> u16) {
     let [headers, size, start, offset] = fields(header, 2);
     if header[0] & NEEDS_CHECKSUM != 0 {
-        let headers = if headers == 0 { 0 } else { headers.saturating_add(tag) };
-        put_fields(header, 2, [headers, size, start.saturating_add(tag), offset]);
+        let headers = if headers == 0 { 0 } else { to(headers) };
+        put_fields(header, 2, [headers, size, to(start), offset]);
     }
     if header[1] & (TUNNEL4 | TUNNEL6) != 0 {
-        let places = fields::<2>(header, 20).map(|place| place.saturating_add(tag));
+        let places = fields::<2>(header, 20).map(to);
         put_fields(header, 20, places);
     }
 }

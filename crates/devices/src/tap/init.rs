@@ -4,6 +4,7 @@ use super::header;
 use super::rx::TapRx;
 use super::sys;
 use super::tx::TapTx;
+use crate::netlink::link::{LinkLayer, NEAR_STATION};
 use crate::{Abilities, Interface, Queue, Receiving};
 use polder_buffers::Region;
 use polder_datapath::port::RxQueue as _;
@@ -49,6 +50,9 @@ pub struct Options {
     pub offloads: Offloads,
     /// Refill threshold of the posted frames, and treatment of small packets.
     pub receiving: Receiving,
+    /// Link layer: with [`LinkLayer::Packets`] it is a TUN interface, whose packets have an Ethernet header in this
+    /// process alone.
+    pub layer: LinkLayer,
 }
 
 impl Options {
@@ -61,6 +65,7 @@ impl Options {
             mac: None,
             offloads: Offloads::default(),
             receiving: Receiving::default(),
+            layer: LinkLayer::Ethernet,
         }
     }
 }
@@ -114,7 +119,7 @@ pub enum TapError {
     #[error("no permission to open the TAP {0}: run as root or grant CAP_NET_ADMIN")]
     Permission(String),
     /// Another process has all queues of the interface.
-    #[error("the TAP {0} is in use by another process: stop that process or choose another name")]
+    #[error("the interface {0} is in use by another process: stop that process or choose another name")]
     Busy(String),
     /// The existing interface is of another kind.
     #[error(
@@ -122,6 +127,11 @@ pub enum TapError {
          name, or create it with `ip tuntap add mode tap multi_queue`"
     )]
     Mismatch(String),
+    /// The existing interface is no TUN interface.
+    #[error(
+        "the interface {0} exists and is not a TUN interface: choose another name, or remove it (`ip link delete {0}`)"
+    )]
+    NoTun(String),
     /// A later step was refused.
     #[error("cannot {step} of the TAP {name}: {source}")]
     Step {
@@ -142,10 +152,10 @@ pub fn open(options: &Options, region: &Region) -> Result<Tap, TapError> {
     check(options)?;
     // 1. Each queue gets a file, attached to the interface. The first file determines the name.
     let (first, name) = attach_first(options)?;
-    let mut files = vec![first];
+    let (mut files, layer) = (vec![first], options.layer);
     for _ in 1..options.queues {
         let file = open_device(&name)?;
-        sys::attach(&file, &name, true).map_err(|error| refused(&name, error))?;
+        sys::attach(&file, &name, (layer, true)).map_err(|error| refused((&name, layer), error))?;
         files.push(file);
     }
     set_up((files, name), options, region)
@@ -189,17 +199,26 @@ fn set_up(
     // 4. The interface's properties are read.
     let index = rustix::net::netdevice::name_to_index(&socket, &name).map_err(failed("read the index"))?;
     let mtu = sys::mtu(&socket, &name).map_err(failed("read the MTU"))?;
-    let mac = sys::hardware_address(&files[0]).map_err(failed("read the link-layer address"))?;
+    let mac = match options.layer {
+        LinkLayer::Ethernet => {
+            sys::hardware_address(&files[0]).map_err(failed("read the link-layer address"))?
+        }
+        LinkLayer::Packets => NEAR_STATION,
+    };
     // 5. The queues are made.
-    let link_bytes = mtu as usize + OVERHEAD;
+    // A tunnel's packets may be longer than its MTU, where the other end has cut the outer ones.
+    let link_bytes = match options.layer {
+        LinkLayer::Ethernet => mtu as usize + OVERHEAD,
+        LinkLayer::Packets => LONGEST_UNCUT,
+    };
     let longest = if options.offloads == Offloads::Segments { LONGEST_UNCUT } else { link_bytes };
     if !TapRx::can_chain(longest, region.slot_bytes()) {
         return Err(TapError::SmallSlots(region.slot_bytes()));
     }
     let files = files.into_iter().map(Arc::new).collect::<Vec<_>>();
     let queue = |file: &Arc<OwnedFd>| Queue {
-        rx: TapRx::new(Arc::clone(file), (header_bytes, longest), options.receiving, region),
-        tx: TapTx::new(Arc::clone(file), (header_bytes, link_bytes)),
+        rx: TapRx::new(Arc::clone(file), (header_bytes, longest), (options.layer, options.receiving), region),
+        tx: TapTx::new(Arc::clone(file), (header_bytes, link_bytes), options.layer),
     };
     let queues = files.iter().map(queue).collect();
     Ok(Tap { interface: Interface { name, index, mac, mtu }, udp_segments, tunnel_segments, queues, files })
@@ -211,6 +230,15 @@ fn set_up(
 /// `NODEV` if there is none.
 pub fn mtu(name: &str) -> Result<u32, Errno> {
     sys::mtu(any_socket()?, name)
+}
+
+/// Sets the carrier of the interface of this queue: without it, the kernel sends nothing by the interface and marks
+/// its routes as `linkdown`.
+///
+/// # Errors
+/// Error of the kernel if the interface is gone.
+pub fn set_carrier(queue: impl AsFd, is_on: bool) -> Result<(), Errno> {
+    sys::set_carrier(queue, is_on)
 }
 
 /// Returns the MAC address of the TAP of this queue.
@@ -249,19 +277,22 @@ fn open_device(name: &str) -> Result<OwnedFd, TapError> {
 }
 
 /// Attaches the first file. An interface of either kind works with one queue; its kind is unknown before the
-/// attempt.
+/// attempt. A TUN interface is made without further queues: with them, the kernel prepares 256.
 fn attach_first(options: &Options) -> Result<(OwnedFd, String), TapError> {
     let file = open_device(&options.name)?;
-    let name = match sys::attach(&file, &options.name, true) {
-        Err(Errno::INVAL) if options.queues == 1 => sys::attach(&file, &options.name, false),
+    let layer = options.layer;
+    let has_many = layer == LinkLayer::Ethernet || options.queues > 1;
+    let name = match sys::attach(&file, &options.name, (layer, has_many)) {
+        Err(Errno::INVAL) if options.queues == 1 => sys::attach(&file, &options.name, (layer, !has_many)),
         result => result,
     };
-    name.map_err(|error| refused(&options.name, error)).map(|name| (file, name))
+    name.map_err(|error| refused((&options.name, layer), error)).map(|name| (file, name))
 }
 
-fn refused(name: &str, error: Errno) -> TapError {
+fn refused((name, layer): (&str, LinkLayer), error: Errno) -> TapError {
     let name = name.to_owned();
     match error {
+        Errno::INVAL if layer == LinkLayer::Packets => TapError::NoTun(name),
         Errno::PERM | Errno::ACCESS => TapError::Permission(name),
         Errno::BUSY => TapError::Busy(name),
         Errno::INVAL => TapError::Mismatch(name),

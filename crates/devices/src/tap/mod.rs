@@ -6,6 +6,9 @@
 //! system call. The cost of the port is that call per packet and direction, and the kernel's copy of the
 //! bytes.
 //!
+//! A TUN interface ([`Options::layer`]) is the same without Ethernet: the header that all packets have in this process
+//! is written when a packet is read, and left out when it is written.
+//!
 //! [`Offloads`] selects the offloads of received packets; sent packets may always have partial checksums or
 //! be super-packets ([`Tap::ABILITIES`]).
 //!
@@ -23,7 +26,7 @@ mod sys;
 mod tun;
 mod tx;
 
-pub use init::{Offloads, Options, Tap, TapError, adopt, mac, mtu, open, unavailable};
+pub use init::{Offloads, Options, Tap, TapError, adopt, mac, mtu, open, set_carrier, unavailable};
 pub use rx::TapRx;
 #[cfg(feature = "models")]
 pub use tun::tun;

@@ -7,10 +7,12 @@
 
 use super::header;
 use crate::Receiving;
+use crate::netlink::link::{FAR_STATION, LinkLayer, NEAR_STATION};
 use polder_buffers::{BATCH, Batch, Frame, HEADROOM, Packet, Pool, Region, Segment};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Armed, Budget, RxQueue, Turn};
+use polder_datapath::wire::EtherType;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::IoSliceMut;
@@ -32,13 +34,15 @@ pub struct TapRx {
     low_mark: usize,
     most: usize,
     receiving: Receiving,
+    /// Length of the Ethernet header that is written before each packet.
+    link_bytes: usize,
     /// Region of the posted frames.
     region: Region,
     /// Bytes of the header before each packet.
     header_bytes: u16,
     /// Offset of the packet in its head frame.
     head_offset: u16,
-    /// Maximum length of an accepted packet, in bytes.
+    /// Maximum length of an accepted packet, in bytes, Ethernet header included.
     longest: usize,
     closed: bool,
     /// Number of packets read, as delivered by the kernel.
@@ -51,7 +55,7 @@ impl TapRx {
     pub(super) fn new(
         file: Arc<OwnedFd>,
         (header_bytes, longest): (u16, usize),
-        receiving: Receiving,
+        (layer, receiving): (LinkLayer, Receiving),
         region: &Region,
     ) -> Self {
         let slot_bytes = region.slot_bytes();
@@ -67,6 +71,7 @@ impl TapRx {
             low_mark: low_mark.max(frames),
             most,
             receiving,
+            link_bytes: if layer == LinkLayer::Packets { header::ETHERNET.into() } else { 0 },
             region: region.clone(),
             header_bytes,
             head_offset,
@@ -121,11 +126,11 @@ impl TapRx {
     fn packet(&mut self, length: usize, pool: &mut Pool) -> Result<Packet, DropReason> {
         let bytes = length.saturating_sub(self.header_bytes.into());
         self.reads += 1;
-        self.counters.received_bytes.add(bytes as u64);
+        self.counters.received_bytes.add((bytes + self.link_bytes) as u64);
         if bytes == 0 {
             return Err(DropReason::DeviceError);
         }
-        if bytes > self.longest {
+        if bytes + self.link_bytes > self.longest {
             return Err(DropReason::FrameTooLong);
         }
         let (offset, head) =
@@ -145,7 +150,8 @@ impl TapRx {
         if here < bytes {
             self.chain(&mut packet, bytes - here);
         }
-        if header::apply(header, &mut packet).is_err() {
+        let is_whole = self.link_bytes == 0 || add_ethernet(&mut packet, &mut header).is_some();
+        if !is_whole || header::apply(header, &mut packet).is_err() {
             pool.release_packet(packet);
             return Err(DropReason::DeviceError);
         }
@@ -179,6 +185,23 @@ impl TapRx {
             bytes -= here;
         }
     }
+}
+
+/// Puts an Ethernet header before a packet that begins with an IP header, as if this host had sent it to the other end
+/// of the link; `None` for other packets.
+fn add_ethernet(packet: &mut Packet, header: &mut header::Header) -> Option<()> {
+    let ether_type = match packet.bytes().first()? >> 4 {
+        4 => EtherType::IPV4,
+        6 => EtherType::IPV6,
+        _ => return None,
+    };
+    let front = packet.prepend(header::ETHERNET).ok()?;
+    let (stations, kind) = front.split_at_mut_checked(12)?;
+    stations[..6].copy_from_slice(&FAR_STATION);
+    stations[6..].copy_from_slice(&NEAR_STATION);
+    kind.copy_from_slice(&ether_type.0.to_be_bytes());
+    header::add_ethernet(header);
+    Some(())
 }
 
 /// Returns the offset of a packet in its head frame.

@@ -1,5 +1,6 @@
 //! System calls without a safe crate: the ioctls of TUN/TAP and of interfaces.
 
+use crate::netlink::link::LinkLayer;
 use rustix::io::{Errno, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -20,6 +21,9 @@ pub(super) const TUNNEL_SEGMENTS: u32 = 0x080 | 0x100;
 /// `TUNSETSTEERINGEBPF` (linux/if_tun.h).
 const SET_STEERING: libc::Ioctl = 0x8004_54e0_u32 as libc::Ioctl;
 
+/// `TUNSETCARRIER` (linux/if_tun.h).
+const SET_CARRIER: libc::Ioctl = 0x4004_54e2_u32 as libc::Ioctl;
+
 /// `struct ifreq` as bytes, so that no field is undefined or misread.
 ///
 /// Source: netdevice(7); include/uapi/linux/if.h.
@@ -31,16 +35,15 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// Attaches the file to the TAP `name`, which is created if it does not exist; returns its full name.
-pub(super) fn attach(file: impl AsFd, name: &str, multi_queue: bool) -> Result<String> {
+/// Attaches the file to the TAP `name`, or for `layer` [`LinkLayer::Packets`] to the TUN interface, which is created
+/// if it does not exist; returns its full name.
+pub(super) fn attach(file: impl AsFd, name: &str, (layer, multi_queue): (LinkLayer, bool)) -> Result<String> {
     let queues = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
-    set_interface(file, name, libc::IFF_TAP | queues)
-}
-
-/// Attaches the file to the TUN interface `name`, whose packets have no Ethernet header.
-#[cfg(feature = "models")]
-pub(super) fn attach_tun(file: impl AsFd, name: &str) -> Result<String> {
-    set_interface(file, name, libc::IFF_TUN)
+    let kind = match layer {
+        LinkLayer::Ethernet => libc::IFF_TAP,
+        LinkLayer::Packets => libc::IFF_TUN,
+    };
+    set_interface(file, name, kind | queues)
 }
 
 fn set_interface(file: impl AsFd, name: &str, flags: libc::c_int) -> Result<String> {
@@ -74,6 +77,11 @@ pub(super) fn set_offloads(file: impl AsFd, bits: u32) -> Result<()> {
 /// queues.
 pub(super) fn set_steering(file: impl AsFd, program: BorrowedFd<'_>) -> Result<()> {
     call(file, SET_STEERING, &mut program.as_raw_fd())
+}
+
+/// Sets the carrier of the file's interface.
+pub(super) fn set_carrier(file: impl AsFd, is_on: bool) -> Result<()> {
+    call(file, SET_CARRIER, &mut libc::c_int::from(is_on))
 }
 
 /// Returns the MAC address of the file's interface.
@@ -129,8 +137,8 @@ impl Request {
 #[expect(unsafe_code, reason = "UNSAFETY: an ioctl is untyped")]
 fn call<T>(file: impl AsFd, request: libc::Ioctl, argument: &mut T) -> Result<()> {
     // SAFETY: (1) every caller passes the type that its request reads and writes: `ifreq` for
-    // TUNSETIFF, TUNGETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ and TUNSETSTEERINGEBPF
-    // (drivers/net/tun.c); (2) the kernel does not keep the pointer.
+    // TUNSETIFF, TUNGETIFF and SIOC* (netdevice(7)), `int` for TUNSETVNETHDRSZ, TUNSETSTEERINGEBPF and
+    // TUNSETCARRIER (drivers/net/tun.c); (2) the kernel does not keep the pointer.
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, core::ptr::from_mut(argument)) })
 }
 

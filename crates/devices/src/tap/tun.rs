@@ -2,6 +2,7 @@
 
 use super::init::DEVICE;
 use super::sys;
+use crate::netlink::link::LinkLayer;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use std::os::fd::OwnedFd;
 /// Errors of the kernel.
 pub fn tun(name: &str, segments: bool) -> Result<OwnedFd, Errno> {
     let file = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    sys::attach_tun(&file, name)?;
+    sys::attach(&file, name, (LinkLayer::Packets, false))?;
     if segments {
         sys::set_offloads(&file, sys::CHECKSUM | sys::TCP_SEGMENTS)?;
     }

@@ -5,6 +5,7 @@
 //! held.
 
 use super::header;
+use crate::netlink::link::LinkLayer;
 use core::sync::atomic::{AtomicU32, Ordering};
 use polder_buffers::{Batch, NoRoom, Packet, Pool, SegmentationKind};
 use polder_datapath::counters::QueueCounters;
@@ -36,6 +37,7 @@ pub struct TapTx {
     link_mtu: Option<Arc<AtomicU32>>,
     /// True if a service tag in each packet names its ingress port.
     names_ingress: bool,
+    layer: LinkLayer,
     closed: bool,
     counters: Arc<QueueCounters>,
 }
@@ -51,9 +53,9 @@ enum Sent {
 impl TapTx {
     /// Creates a transmitter of packets of at most `longest` bytes (super-packets excepted), with
     /// `header_bytes` of header.
-    pub(super) fn new(file: Arc<OwnedFd>, (header_bytes, longest): (u16, usize)) -> Self {
-        let counters = Arc::default();
-        Self { file, header_bytes, longest, link_mtu: None, names_ingress: false, closed: false, counters }
+    pub(super) fn new(file: Arc<OwnedFd>, (header_bytes, longest): (u16, usize), layer: LinkLayer) -> Self {
+        let (link_mtu, counters) = (None, Arc::default());
+        Self { file, header_bytes, longest, link_mtu, names_ingress: false, layer, closed: false, counters }
     }
 
     /// Sets the MTU of the link by which the TAP's packets leave; it may change. Longer packets and segments
@@ -101,6 +103,9 @@ impl TapTx {
         if self.names_ingress {
             header::move_by_tag(&mut header);
         }
+        if self.layer == LinkLayer::Packets {
+            header::remove_ethernet(&mut header);
+        }
         let header = &header[..usize::from(self.header_bytes)];
         loop {
             match self.write(header, packet) {
@@ -123,6 +128,9 @@ impl TapTx {
         self.counters.system_calls.add(1);
         if self.names_ingress {
             return self.write_tagged(header, packet);
+        }
+        if self.layer == LinkLayer::Packets {
+            return self.write_bare(header, packet);
         }
         if !packet.is_contiguous() {
             return self.write_chain(header, packet);
@@ -148,6 +156,20 @@ impl TapTx {
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let mut count = 0;
         for piece in [header, addresses, &tag, rest].into_iter().chain(segments) {
+            *pieces.get_mut(count).ok_or(Errno::MSGSIZE)? = IoSlice::new(piece);
+            count += 1;
+        }
+        rustix::io::writev(&*self.file, &pieces[..count])
+    }
+
+    /// Writes a packet without its Ethernet header.
+    fn write_bare(&self, header: &[u8], packet: &Packet) -> rustix::io::Result<usize> {
+        let mut segments = packet.segments();
+        let (_, rest) =
+            segments.next().and_then(|first| first.split_at_checked(ETHERNET)).ok_or(Errno::INVAL)?;
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut count = 0;
+        for piece in [header, rest].into_iter().chain(segments) {
             *pieces.get_mut(count).ok_or(Errno::MSGSIZE)? = IoSlice::new(piece);
             count += 1;
         }

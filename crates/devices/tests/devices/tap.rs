@@ -8,6 +8,8 @@ use polder_datapath::drops::DropReason;
 use polder_datapath::port::{Budget, RxQueue, Turn, TxQueue};
 use polder_devices::AnyQueue;
 use polder_devices::conformance::{self, Fixture, Limits, Wire};
+use polder_devices::netlink::Client;
+use polder_devices::netlink::link::{FAR_STATION, HEADER, Link, LinkLayer, NEAR_STATION};
 use polder_devices::tap::{self, Offloads, Options, Tap, TapError};
 use std::time::Duration;
 
@@ -135,6 +137,84 @@ fn offloads_survive_the_way_there_and_back() {
         let answer = common::datagrams(&socket, payload.len(), 1400);
         assert!(answer == payload, "{offloads:?}: the payload has changed");
         assert_eq!(tap.queues[0].tx.counters().drops.total(), 0);
+    }
+}
+
+/// A packet of a TUN interface has an Ethernet header in this process, and none for the kernel; offloads survive.
+#[test]
+fn packets_of_a_tun_interface_have_a_header_in_this_process_alone() {
+    if !common::is_root("tap::packets_of_a_tun_interface_have_a_header_in_this_process_alone") {
+        return;
+    }
+    let payload = (0..14_000_u32).map(|index| (index / 7).to_le_bytes()[0]).collect::<Vec<_>>();
+    for (offloads, packets) in [(Offloads::None, 10), (Offloads::Checksum, 10), (Offloads::Segments, 1)] {
+        common::enter_namespace();
+        let region = Region::new(RegionOptions { slots: 1024, slot_bytes: 2048 }).expect("memory for a test");
+        let options = Options { offloads, layer: LinkLayer::Packets, ..Options::new("pdt%d") };
+        let mut tun = tap::open(&options, &region).expect("root opens a TUN interface");
+        if offloads == Offloads::Segments && !tun.udp_segments {
+            common::skip("tap::packets_of_a_tun_interface: UDP segments", "the kernel is older than 6.2");
+            continue;
+        }
+        let name = tun.interface.name.clone();
+        assert_eq!(tun.interface.mac, NEAR_STATION);
+        common::ip(&format!("link set {name} addrgenmode none"));
+        common::ip(&format!("link set {name} up"));
+        common::ip(&format!("address add 10.9.0.1/24 dev {name}"));
+        let socket = std::net::UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
+        socket.connect("10.9.0.2:5000").expect("there is a route");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time is a time");
+        common::send_segmented(&socket, 1400);
+        let (mut pool, mut batch) = (region.pool(), Batch::new());
+        socket.send(&payload).expect("the interface takes it");
+        assert_eq!(receive(&mut tun, &mut batch, &mut pool), Turn::Drained);
+        assert_eq!(batch.len(), packets, "{offloads:?}");
+        for packet in batch.iter_mut() {
+            assert_eq!(packet.len(), 42 + 14_000 / packets);
+            assert_eq!(packet.bytes()[..14], [&FAR_STATION[..], &NEAR_STATION, &[8, 0]].concat());
+            if packet.checksum == ChecksumState::Partial {
+                assert_eq!((packet.checksum_start, packet.checksum_offset), (34, 6));
+            }
+            assert_eq!(packet.checksum == ChecksumState::Partial, offloads != Offloads::None);
+            turn_round(packet);
+        }
+        let counters = tun.queues[0].rx.counters();
+        assert_eq!(counters.received_bytes.get(), (packets * 42 + 14_000) as u64);
+        tun.queues[0].tx.transmit(&mut batch, &mut pool);
+        let answer = common::datagrams(&socket, payload.len(), 1400);
+        assert!(answer == payload, "{offloads:?}: the payload has changed");
+        assert_eq!(tun.queues[0].tx.counters().drops.total(), 0);
+        carrier_is_set(&tun);
+    }
+}
+
+fn carrier_is_set(tun: &Tap) {
+    let has_carrier = || {
+        let mut body = vec![0; HEADER];
+        body[4..8].copy_from_slice(&tun.interface.index.to_ne_bytes());
+        let mut client = Client::open(None).expect("a socket");
+        let answers = client.ask(libc::RTM_GETLINK, &body).expect("the interface is there");
+        answers.first().and_then(|(_, body)| Link::parse(body)).expect("an interface").carrier
+    };
+    for is_on in [false, true] {
+        tap::set_carrier(&tun.files[0], is_on).expect("root sets the carrier");
+        assert_eq!(has_carrier(), is_on);
+    }
+}
+
+/// An interface of another kind is not taken, and the error says what to do.
+#[test]
+fn an_interface_of_another_kind_is_no_tun_interface() {
+    if !common::has_namespace("tap::an_interface_of_another_kind_is_no_tun_interface") {
+        return;
+    }
+    let region = Region::new(RegionOptions { slots: 256, slot_bytes: 2048 }).expect("memory for a test");
+    common::ip("tuntap add dev pdtap mode tap");
+    for name in ["pdtap", "lo"] {
+        let options = Options { layer: LinkLayer::Packets, ..Options::new(name) };
+        let refused = tap::open(&options, &region).expect_err("it is no TUN interface");
+        assert!(matches!(refused, TapError::NoTun(_)), "{refused}");
+        assert!(refused.to_string().contains(&format!("`ip link delete {name}`")), "{refused}");
     }
 }
 

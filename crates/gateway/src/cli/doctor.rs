@@ -31,7 +31,12 @@ pub(super) fn doctor(arguments: &Doctor) -> Result<(), Failure> {
 fn interface(device: &Device) -> Option<String> {
     match device {
         Device::Interface(name) => Some(name.clone()),
-        Device::Tap(_) | Device::Lan78xx(_) | Device::Usb(_) | Device::Pci(_) | Device::Kernel => None,
+        Device::Tap(_)
+        | Device::Lan78xx(_)
+        | Device::Usb(_)
+        | Device::Pci(_)
+        | Device::Tun(_)
+        | Device::Kernel => None,
     }
 }
 

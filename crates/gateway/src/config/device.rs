@@ -23,6 +23,9 @@ pub enum Device {
     Usb(UsbPlace),
     /// A PCI Ethernet controller that Polder drives itself, by VFIO.
     Pci(#[serde(serialize_with = "shown")] Address),
+    /// A TUN interface that Polder makes for a tunnel of packets, which names it with `device`. No port of the file has
+    /// it.
+    Tun(String),
     /// The kernel's own stack, at the interface by which a packet came in: the punt path of the router. No key of the
     /// file names it.
     Kernel,
@@ -182,6 +185,8 @@ const PCI: Capabilities = Capabilities {
     ..USB
 };
 
+const TUN: Capabilities = Capabilities { word: "tun", has_queues: false, absent: &[], ..TAP };
+
 const KERNEL: Capabilities = Capabilities {
     word: "kernel",
     noun: "punt path",
@@ -210,8 +215,14 @@ impl Device {
             Self::Usb(place) if place.is_remote() => &USBIP,
             Self::Usb(_) => &USB,
             Self::Pci(_) => &PCI,
+            Self::Tun(_) => &TUN,
             Self::Kernel => &KERNEL,
         }
+    }
+
+    /// True for devices that no port of the file has: the punt path, and devices of tunnels.
+    pub fn is_internal(&self) -> bool {
+        matches!(self, Self::Kernel | Self::Tun(_))
     }
 
     /// True for the punt path, without which the other ports can do.
@@ -222,7 +233,7 @@ impl Device {
     /// The interface or the adapter, for people.
     pub fn name(&self) -> String {
         match self {
-            Self::Interface(name) | Self::Tap(name) => name.clone(),
+            Self::Interface(name) | Self::Tap(name) | Self::Tun(name) => name.clone(),
             Self::Lan78xx(adapter) => adapter.place.to_string(),
             Self::Usb(place) => place.to_string(),
             Self::Pci(address) => address.to_string(),
@@ -233,6 +244,11 @@ impl Device {
     /// The kernel's interface whose packets are taken: its addresses, MTU and hooks are the kernel's.
     pub fn interface(&self) -> Option<&str> {
         if let Self::Interface(name) = self { Some(name) } else { None }
+    }
+
+    /// The device of a tunnel, if it is one.
+    pub fn tun(&self) -> Option<&str> {
+        if let Self::Tun(name) = self { Some(name) } else { None }
     }
 
     /// The TAP, if it is one.
@@ -259,7 +275,7 @@ impl Device {
     /// The name by which the kernel knows it: the interface, or the kernel's end of it.
     pub fn kernel_name(&self) -> Option<&str> {
         match self {
-            Self::Interface(name) | Self::Tap(name) => Some(name),
+            Self::Interface(name) | Self::Tap(name) | Self::Tun(name) => Some(name),
             Self::Lan78xx(_) | Self::Usb(_) | Self::Pci(_) | Self::Kernel => None,
         }
     }

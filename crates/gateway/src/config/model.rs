@@ -257,9 +257,16 @@ impl Configuration {
         self.ports.iter().find(|port| port.id == id)
     }
 
-    /// Device ports of the file: without the port by which packets return to the kernel.
+    /// Device ports of the file: without the port by which packets return to the kernel, and those of tunnels'
+    /// devices.
     pub fn file_ports(&self) -> impl Iterator<Item = &Port> {
-        self.ports.iter().filter(|port| port.device != Device::Kernel)
+        self.ports.iter().filter(|port| !port.device.is_internal())
+    }
+
+    /// The port of a tunnel's device, if the tunnel has one.
+    pub fn device_port(&self, tunnel: &Tunnel) -> Option<&Port> {
+        let device = tunnel.device.as_deref()?;
+        self.ports.iter().find(|port| port.device.tun() == Some(device))
     }
 
     /// The port by which packets return to the kernel, if there is one.

@@ -125,6 +125,17 @@ impl Port {
         Self { id, name: KERNEL_PORT.to_owned(), device: Device::Kernel, ..Self::default() }
     }
 
+    /// The port of the device `interface` of a tunnel.
+    pub(super) fn of_tunnel(id: PortId, interface: &str) -> Self {
+        let (name, device) = (format!("{KERNEL_PORT}@{interface}"), Device::Tun(interface.to_owned()));
+        Self { id, name, device, coalesce: true, segments: true, ..Self::default() }
+    }
+
+    /// Its role in rows and traces: `device` for the device of a tunnel.
+    pub fn role_word(&self) -> &'static str {
+        if self.device.tun().is_some() { "device" } else { self.role.word() }
+    }
+
     fn is_interface(&self) -> bool {
         self.device.interface().is_some()
     }

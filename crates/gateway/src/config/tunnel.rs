@@ -32,6 +32,7 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const A_KIND: &str = "add `kind = \"gretap\"`, which carries Ethernet frames, `kind = \"vxlan\"`, which does so over UDP, `kind = \"gre\"`, which carries IP packets, or `kind = \"ipip\"` or `\"sit\"`, which carry IPv4 or IPv6 alone";
 pub(super) const HOST: Text<IpAddr> =
     text("IPv4 or IPv6 address", "a host's, one family for both ends", values::host);
+const DEVICE: Text<String> = text("", "an interface's name", values::new_interface);
 const REMOTES: List<Text<IpAddr>> = list(HOST, "addresses", Some("name the addresses of the other ends"));
 const NEXT_HOP: Text<IpAddr> =
     text("IPv4 or IPv6 address", "a host's of that family, link-local too", values::neighbour);
@@ -62,8 +63,10 @@ section! {
         keys:
         /// Encapsulation: Ethernet frames in GRE or VXLAN, as a port of a bridge; IP packets in GRE or IPv4, as an interface of [the router](routing.md#tunnels).
         kind as TunnelKind, Choice(TunnelKind::WORDS), |tunnel| Some(tunnel.kind), Tunnel::set_kind => Live, required(A_KIND);
-        /// The router's own inner addresses, as `["192.0.2.0/31", "2001:db8::/127"]`. For `gre`, `ipip` and `sit` alone.
-        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit`"), range("none \
+        /// Name of a kernel interface, a TUN, that Polder makes for the tunnel; see [a device](routing.md#a-device-for-a-tunnel). For `gre`, `ipip` and `sit` alone.
+        device: Option<String> = None, Given(DEVICE) => Live, usual("none");
+        /// Inner addresses of this end, as `["192.0.2.0/31", "2001:db8::/127"]`: the router's own, or with `device` the interface's. For `gre`, `ipip` and `sit` alone.
+        addresses: Vec<InterfaceAddress> = Vec::new(), list(ADDRESS, "addresses", None) => Live, usual("required for `gre`, `ipip`, `sit` without `device`"), range("none \
             twice, \
                 networks \
                     of \

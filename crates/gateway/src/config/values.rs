@@ -184,6 +184,15 @@ fn parse_mac(text: &str) -> Option<Mac> {
 
 /// The name of a Linux interface.
 pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
+    interface_name(value, "`ip link` lists the interfaces by name")
+}
+
+/// The name of an interface that does not exist yet.
+pub(super) fn new_interface(value: &DeValue<'_>) -> Result<String, Refusal> {
+    interface_name(value, "choose a name of 1 to 15 bytes without white space, `/`, `:` and `%`")
+}
+
+fn interface_name(value: &DeValue<'_>, remedy: &str) -> Result<String, Refusal> {
     let name = text(value)?;
     let wrong = if name.is_empty() {
         "is empty"
@@ -196,7 +205,7 @@ pub(super) fn interface(value: &DeValue<'_>) -> Result<String, Refusal> {
     } else {
         return Ok(name);
     };
-    Err(Refusal::new(wrong).remedy("`ip link` lists the interfaces by name"))
+    Err(Refusal::new(wrong).remedy(remedy))
 }
 
 /// The address of a PCI device.

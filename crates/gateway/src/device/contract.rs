@@ -151,6 +151,19 @@ pub enum PartsKind {
     },
     /// A TAP.
     Tap,
+    /// The device of a tunnel.
+    Tun,
+}
+
+/// Properties that the device of a tunnel has to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelLink {
+    /// The tunnel's MTU in bytes; `None` while it is unknown.
+    pub mtu: Option<u32>,
+    /// True if the tunnel can be used.
+    pub carrier: bool,
+    /// Addresses of the configuration; others on the device stay.
+    pub addresses: Vec<InterfaceAddress>,
 }
 
 /// Descriptors of a port of another process.
@@ -170,7 +183,7 @@ impl PartsKind {
                 "its eBPF program uses another layout of shared memory (version {layout}, not {})",
                 LAYOUT
             )),
-            Self::Skb { .. } | Self::Tap => None,
+            Self::Skb { .. } | Self::Tap | Self::Tun => None,
         }
     }
 }
@@ -310,6 +323,9 @@ pub trait Handle: Send {
     fn recognized(&self) -> Option<u64> {
         None
     }
+
+    /// Sets properties of a tunnel's device where they differ from the last ones; others' changes stay until then.
+    fn set_tunnel_link(&self, _link: &TunnelLink) {}
 
     /// Sets the link-local groups that the port's bridge forwards and that the kernel does not receive.
     fn set_forward_groups(&self, _groups: ForwardGroups) {}

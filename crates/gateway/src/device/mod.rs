@@ -15,11 +15,12 @@ mod pci;
 mod punt;
 mod skb;
 mod tap;
+mod tun;
 mod usb;
 
 pub use contract::{
     AwaitedLink, Finding, GONE, Handle, Link, OpenPort, Parts, PartsKind, PointToPoint, PortProperties,
-    Severity, SlowOpening, forward_groups, frames,
+    Severity, SlowOpening, TunnelLink, forward_groups, frames,
 };
 pub(crate) use interface::{Way, is_left, release, way};
 pub use lock::{DIRECTORY as LOCKS, InterfaceLock, lock_all, set_file as set_lock_file};
@@ -38,6 +39,7 @@ fn driver<'d>(device: &'d Device, spares: Option<&'d Spares>) -> Box<dyn Driver 
         Device::Lan78xx(adapter) => Box::new(lan78xx::UsbAdapter(adapter)),
         Device::Usb(place) => Box::new(usb::UsbDevice(place)),
         Device::Pci(address) => Box::new(pci::PciDevice(*address)),
+        Device::Tun(name) => Box::new(tun::Tun(name)),
         Device::Kernel => Box::new(punt::PuntPath),
     }
 }
@@ -85,7 +87,8 @@ pub fn adopt(
             interface::Interface { name, spares: Some(spares) }.adopt(place, region, parts)
         }
         (PartsKind::Tap, Device::Tap(name)) => tap::Tap(name).adopt(place, region, descriptors),
-        (PartsKind::Skb { .. } | PartsKind::Tap, _) => {
+        (PartsKind::Tun, Device::Tun(name)) => tun::Tun(name).adopt(place, region, descriptors),
+        (PartsKind::Skb { .. } | PartsKind::Tap | PartsKind::Tun, _) => {
             Err(anyhow!("the previous program passed descriptors of another kind of device"))
         }
     };
@@ -98,7 +101,7 @@ pub fn why_not_passed(device: &Device) -> &'static str {
         Device::Interface(_) => {
             "it is not open, or uses clsact or AF_XDP, which cannot be passed to another process"
         }
-        Device::Tap(_) => "it is not open",
+        Device::Tap(_) | Device::Tun(_) => "it is not open",
         Device::Kernel => "its eBPF program belongs to the ports of one process",
         Device::Pci(_) => "the adapter writes to this process's memory",
         Device::Lan78xx(_) | Device::Usb(_) => "USB transfers belong to one process",

@@ -33,7 +33,7 @@ struct OpenTap {
 
 impl Driver for Tap<'_> {
     fn open(&self, port: &Port, configuration: &Configuration, region: &Region) -> Result<OpenPort> {
-        let was_there = self.link().is_some();
+        let was_there = link_by_name(self.0).is_some();
         let mut tap = tap::open(&self.options(port, configuration), region)?;
         if let Some(mac) = lasting_address(self.0).filter(|_| !was_there) {
             set_mac(tap.interface.index, mac)
@@ -44,7 +44,7 @@ impl Driver for Tap<'_> {
     }
 
     fn inspect(&self, _: &Port, _: &Configuration) -> Vec<Finding> {
-        let other = self.link().filter(|link| link.kind != "tun").map(|link| {
+        let other = link_by_name(self.0).filter(|link| link.kind != "tun").map(|link| {
             let kind = if link.kind.is_empty() {
                 "device".to_owned()
             } else {
@@ -63,14 +63,6 @@ impl Driver for Tap<'_> {
 }
 
 impl Tap<'_> {
-    /// The interface with the TAP's name, if there is one.
-    fn link(&self) -> Option<LinkInfo> {
-        let mut body = vec![0; HEADER];
-        put(&mut body, libc::IFLA_IFNAME, &[self.0.as_bytes(), &[0]].concat());
-        let answers = Client::open(None).ok()?.ask(libc::RTM_GETLINK, &body).ok()?;
-        answers.first().and_then(|(_, body)| LinkInfo::parse(body))
-    }
-
     /// Adopts a TAP from another process by its descriptors.
     pub(super) fn adopt(
         &self,
@@ -139,9 +131,29 @@ fn lasting_address(name: &str) -> Option<[u8; 6]> {
     Some([first & 0xfc | 0x02, a, b, c, d, e])
 }
 
-fn set_mac(index: u32, mac: [u8; 6]) -> Result<()> {
+/// The interface of that name in the calling thread's network namespace, if there is one.
+pub(super) fn link_by_name(name: &str) -> Option<LinkInfo> {
+    let mut body = vec![0; HEADER];
+    put(&mut body, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    let answers = Client::open(None).ok()?.ask(libc::RTM_GETLINK, &body).ok()?;
+    answers.first().and_then(|(_, body)| LinkInfo::parse(body))
+}
+
+/// The interface with that index in the calling thread's network namespace.
+pub(super) fn link_by_index(index: u32) -> Result<LinkInfo, Errno> {
+    let answers = Client::open(None)?.ask(libc::RTM_GETLINK, &link_message(index))?;
+    answers.iter().find_map(|(_, body)| LinkInfo::parse(body)).ok_or(Errno::BADMSG)
+}
+
+/// Start of a message about an interface: `ifinfomsg`.
+pub(super) fn link_message(index: u32) -> Vec<u8> {
     let mut link = vec![0; HEADER];
     link[4..8].copy_from_slice(&index.to_ne_bytes());
+    link
+}
+
+fn set_mac(index: u32, mac: [u8; 6]) -> Result<()> {
+    let mut link = link_message(index);
     put(&mut link, libc::IFLA_ADDRESS, &mac);
     Client::open(None)?.ask(libc::RTM_NEWLINK, &link)?;
     Ok(())
@@ -149,44 +161,48 @@ fn set_mac(index: u32, mac: [u8; 6]) -> Result<()> {
 
 /// Sets an interface up and adds addresses; its other addresses stay.
 fn set_addresses(index: u32, addresses: &[InterfaceAddress]) -> Result<()> {
-    let mut client = Client::open(None)?;
-    let mut link = vec![0; HEADER];
-    link[4..8].copy_from_slice(&index.to_ne_bytes());
-    // Flags, and the mask of changed flags.
-    for at in [8, 12] {
-        link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
-    }
-    client.ask(libc::RTM_NEWLINK, &link).context("cannot set the interface up")?;
+    set_up(index)?;
     for own in addresses {
-        let (family, octets) = match own.address {
-            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
-            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
-        };
-        // `ifaddrmsg`: family, prefix length, flags, scope, index.
-        let mut body = vec![u8::try_from(family).unwrap_or_default(), own.bits, 0, 0];
-        body.extend(index.to_ne_bytes());
-        put(&mut body, libc::IFA_LOCAL, &octets);
-        put(&mut body, libc::IFA_ADDRESS, &octets);
-        client.replace(libc::RTM_NEWADDR, &body).with_context(|| {
+        change_address(index, own, true).with_context(|| {
             format!("the kernel refuses the address {own}: is its address family disabled?")
         })?;
     }
     Ok(())
 }
 
+/// Sets an interface up.
+pub(super) fn set_up(index: u32) -> Result<()> {
+    let mut link = link_message(index);
+    // Flags, and the mask of changed flags.
+    for at in [8, 12] {
+        link[at..at + 4].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
+    }
+    Client::open(None)?.ask(libc::RTM_NEWLINK, &link).context("cannot set the interface up")?;
+    Ok(())
+}
+
+/// Adds an address to an interface, or removes it.
+pub(super) fn change_address(index: u32, own: &InterfaceAddress, is_added: bool) -> Result<(), Errno> {
+    let (family, octets) = match own.address {
+        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+    };
+    // `ifaddrmsg`: family, prefix length, flags, scope, index.
+    let mut body = vec![u8::try_from(family).unwrap_or_default(), own.bits, 0, 0];
+    body.extend(index.to_ne_bytes());
+    put(&mut body, libc::IFA_LOCAL, &octets);
+    put(&mut body, libc::IFA_ADDRESS, &octets);
+    let mut client = Client::open(None)?;
+    if is_added {
+        client.replace(libc::RTM_NEWADDR, &body)
+    } else {
+        client.ask(libc::RTM_DELADDR, &body).map(drop)
+    }
+}
+
 /// Finding about why no TAP can be created, if that is known.
 pub(super) fn unavailable() -> Option<Finding> {
     tap::unavailable().map(|error| Finding::new(Severity::Problem, "rights", error.to_string()))
-}
-
-impl OpenTap {
-    /// The interface in the calling thread's network namespace.
-    fn link(&self) -> Result<LinkInfo, Errno> {
-        let mut body = vec![0; HEADER];
-        body[4..8].copy_from_slice(&self.index.to_ne_bytes());
-        let answers = Client::open(None)?.ask(libc::RTM_GETLINK, &body)?;
-        answers.iter().find_map(|(_, body)| LinkInfo::parse(body)).ok_or(Errno::BADMSG)
-    }
 }
 
 impl Handle for OpenTap {
@@ -196,7 +212,7 @@ impl Handle for OpenTap {
         if let Some(mac) = self.files.first().and_then(|file| tap::mac(file).ok()) {
             facts.mac = MacAddress(mac);
         }
-        let Ok(LinkInfo { name, mtu, up, carrier, .. }) = self.link() else { return Ok(None) };
+        let Ok(LinkInfo { name, mtu, up, carrier, .. }) = link_by_index(self.index) else { return Ok(None) };
         facts.interface = name;
         facts.mtu = mtu.min(self.longest);
         Ok(Some(Link::new(up, carrier)))

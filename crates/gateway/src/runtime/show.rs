@@ -354,7 +354,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         name: configuration.name.clone(),
         interface: facts.map_or(interface, |facts| facts.interface.clone()),
         kind: configuration.device.capabilities().word.to_owned(),
-        role: configuration.role.word().to_owned(),
+        role: configuration.role_word().to_owned(),
         on_exit: match configuration.on_exit {
             OnExit::Kernel => "kernel".to_owned(),
             OnExit::Drop => "drop".to_owned(),

@@ -169,7 +169,7 @@ fn own_addresses(
         match port.device {
             Device::Tap(_) => drop(own.insert(port.id, mac)),
             Device::Interface(_) => drop(interfaces.insert(port.id, mac)),
-            Device::Lan78xx(_) | Device::Usb(_) | Device::Pci(_) | Device::Kernel => {}
+            Device::Lan78xx(_) | Device::Usb(_) | Device::Pci(_) | Device::Tun(_) | Device::Kernel => {}
         }
     }
     let taps = own.values().copied().collect::<HashSet<_>>();

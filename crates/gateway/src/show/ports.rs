@@ -23,9 +23,9 @@ rows! {
         pub name: String => key() label("port") left(0, "port") top(0, "port"),
         /// The interface's name.
         pub interface: String => left_of(1, "device", device),
-        /// `interface`, `tap`, `lan78xx` or `pci`.
+        /// `interface`, `tap`, `lan78xx` or `pci`; `tun` for the device of a tunnel.
         pub kind: String,
-        /// `bridge` or `underlay`.
+        /// `bridge`, `underlay` or `router`; `device` for the device of a tunnel.
         pub role: String,
         /// `kernel` or `drop`: what happens to the interface when Polder ends.
         pub on_exit: String,

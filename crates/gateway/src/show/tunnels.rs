@@ -21,6 +21,12 @@ rows! {
         pub kind: String => left(1, "kind"),
         /// Its addresses, where it carries packets.
         pub addresses: Vec<String>,
+        /// Interface of the kernel that was made for it, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub device: Option<String>,
+        /// State of that interface, as of a port: `open`, `no-carrier`, `down` or `closed`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub device_state: Option<String>,
         /// Outer address of this end.
         pub local: String => left_of(2, "ends", ends),
         /// Outer address of the other end.
@@ -304,8 +310,19 @@ fn ends(row: &TunnelRow, _look: Layout) -> String {
 }
 
 fn remarks(table: &mut Table, row: &TunnelRow, layout: Layout) {
-    if !row.addresses.is_empty() {
-        table.remark(&layout.dim("·"), &format!("routed, with {}", row.addresses.join(" and ")));
+    let own = if row.addresses.is_empty() { "no address".to_owned() } else { row.addresses.join(" and ") };
+    match (&row.device, row.device_state.as_deref()) {
+        (None, _) if row.addresses.is_empty() => {}
+        (None, _) => table.remark(&layout.dim("·"), &format!("routed, with {own}")),
+        (Some(device), Some("open") | None) => {
+            table.remark(&layout.dim("·"), &format!("routed, by the device {device} with {own}"));
+        }
+        (Some(device), Some(state)) => {
+            let state =
+                if state == "no-carrier" { "has no carrier".to_owned() } else { format!("is {state}") };
+            let text = format!("its device {device} {state}, with {own}");
+            table.remark(&layout.odd("!"), &text);
+        }
     }
     if row.port_open && row.next_hop_mac.is_none() {
         let text = format!(
@@ -391,6 +408,21 @@ mod tests {
         let down = TunnelRow { keepalive: keepalive(false, "down"), ..heard.clone() };
         assert_eq!(down.state(), ("no answer", false), "whatever else was heard");
         assert_eq!(TunnelRow { keepalive: keepalive(true, "init"), ..heard }.state(), ("up", true));
+    }
+
+    #[test]
+    fn a_device_is_named_with_its_state() {
+        let addresses = vec!["10.0.0.0/31".to_owned()];
+        let row = TunnelRow { device: Some("site".to_owned()), addresses, ..row() };
+        let drawn = |state: &str| {
+            draw(&[TunnelRow { device_state: Some(state.to_owned()), ..row.clone() }], Layout::PLAIN)
+        };
+        assert!(drawn("open").contains("routed, by the device site with 10.0.0.0/31"), "{}", drawn("open"));
+        assert!(
+            drawn("no-carrier").contains("its device site has no carrier, with"),
+            "{}",
+            drawn("no-carrier")
+        );
     }
 
     #[test]

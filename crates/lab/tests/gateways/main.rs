@@ -59,6 +59,7 @@ mod source_guard;
 mod supervise;
 mod top;
 mod tunnel;
+mod tunnel_device;
 mod upgrade;
 mod usb;
 mod vxlan;

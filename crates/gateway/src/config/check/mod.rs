@@ -123,6 +123,7 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     };
     patterns::take_out(&mut configuration);
     add_kernel_port(draft, &mut configuration, findings);
+    tunnels::add_devices(draft, &mut configuration, findings);
     buffers::check(&draft.buffers, &configuration, findings);
     Some(configuration)
 }
@@ -182,7 +183,9 @@ fn names(draft: &FileDraft, findings: &Findings) -> Option<()> {
                 .remedy("give the port or the tunnel another name: ports and tunnels share one name space"),
         );
     }
-    let of_tunnel = |tunnel: &Draft<Tunnel>| tunnel.value.remotes.len().max(1);
+    let of_tunnel = |tunnel: &Draft<Tunnel>| {
+        tunnel.value.remotes.len().max(1) + usize::from(tunnel.value.device.is_some())
+    };
     let count = draft.ports.len() + draft.tunnels.iter().map(of_tunnel).sum::<usize>();
     if count > MAX_PORTS {
         let message = format!("{count} ports and tunnels are too many for one gateway");

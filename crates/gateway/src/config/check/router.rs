@@ -127,7 +127,8 @@ fn reachable(router: IpAddr, place: Span, draft: &FileDraft, findings: &Findings
         let is_kernels = port.device().is_none_or(|(device, _)| device.interface().is_some());
         is_kernels || port.has_modem() || is_on(&port.value.addresses)
     };
-    let is_near = ports().any(known) || tunnels().any(|tunnel| is_on(&tunnel.value.addresses));
+    let has_device = draft.tunnels.iter().any(|tunnel| tunnel.has("device"));
+    let is_near = has_device || ports().any(known) || tunnels().any(|tunnel| is_on(&tunnel.value.addresses));
     if (ports().next().is_some() || tunnels().next().is_some()) && !is_near {
         let message = format!("{router} is in no network of a port");
         findings.note(Diagnostic::error(place, message).remedy("name a router in a network of a port"));

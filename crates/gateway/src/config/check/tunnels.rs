@@ -1,14 +1,14 @@
-//! Tunnels: the port that carries each, overlaps between them, sizes that fit.
+//! Tunnels: the port that carries each, overlaps between them, sizes that fit, devices.
 
 use super::super::diagnostics::Diagnostic;
 use super::super::file::FileDraft;
 use super::super::keys::Draft;
-use super::super::model::{Port, Role, Tunnel, TunnelKind};
+use super::super::model::{Configuration, Port, Role, Tunnel, TunnelKind};
 use super::super::section::{Findings, Span};
 use super::NameKind;
 use polder_buffers::PortId;
 use polder_datapath::tunnel::{Carrier, Ends};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 /// Resolves all tunnels.
@@ -364,6 +364,63 @@ fn unused_underlay(id: PortId, port: &Draft<Port>, draft: &FileDraft, findings: 
         let message = format!("no tunnel runs over the underlay `{name}`");
         findings.note(Diagnostic::warning(port.name.clone(), message).remedy(remedy));
     }
+}
+
+/// Checks the devices of tunnels, and adds the port of each.
+pub(super) fn add_devices(draft: &FileDraft, configuration: &mut Configuration, findings: &Findings) {
+    let mut known = interfaces(draft);
+    for tunnel in &draft.tunnels {
+        let Some((Some(name), span)) = tunnel.get("device", |tunnel| tunnel.device.as_deref()) else {
+            continue;
+        };
+        carries_packets(tunnel, span, findings);
+        match known.get(name) {
+            Some((of, earlier)) => in_use(name, (span, tunnel), (of, earlier), findings),
+            None => drop(known.insert(name, (format!("[tunnel.{}]", tunnel.value.name), span.clone()))),
+        }
+    }
+    let devices = configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed());
+    let mut devices = devices.filter_map(|tunnel| tunnel.device.clone()).collect::<Vec<_>>();
+    devices.dedup();
+    let first = u16::try_from(configuration.id_limit()).unwrap_or(u16::MAX);
+    let ports = (first..).zip(&devices).map(|(id, device)| Port::of_tunnel(PortId(id), device));
+    configuration.ports.extend(ports);
+}
+
+/// Interfaces and TAPs of ports, each with the table that has it.
+fn interfaces(draft: &FileDraft) -> HashMap<&str, (String, Span)> {
+    let port = |port| {
+        let (device, span) = Draft::<Port>::device(port)?;
+        Some((device.kernel_name()?, (format!("[port.{}]", port.value.name), span.clone())))
+    };
+    draft.ports.iter().filter_map(port).collect()
+}
+
+/// A tunnel of frames has no device: its packets are a bridge's.
+fn carries_packets(tunnel: &Draft<Tunnel>, span: &Span, findings: &Findings) {
+    if !tunnel.kind().is_some_and(|kind| kind.carries_frames()) {
+        return;
+    }
+    let name = &tunnel.value.name;
+    let message = format!("`{name}` carries Ethernet frames and has no device of its own");
+    let remedy = "remove `device`, and make the host a member of the bridge by a port with `tap = \"…\"`; or make the \
+                  tunnel `kind = \"gre\"` at both gateways";
+    findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
+}
+
+/// Two tables name one interface.
+fn in_use(
+    name: &str,
+    (span, tunnel): (&Span, &Draft<Tunnel>),
+    (of, earlier): (&str, &Span),
+    findings: &Findings,
+) {
+    let message = format!("{of} has the interface {name}, which [tunnel.{}] would make", tunnel.value.name);
+    findings.note(
+        Diagnostic::error(span.clone(), message)
+            .related(earlier.clone(), "the other")
+            .remedy("give the tunnel's `device` another name"),
+    );
 }
 
 #[cfg(test)]

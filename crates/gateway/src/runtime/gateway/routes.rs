@@ -1,13 +1,16 @@
 //! The control thread's work for the router: following the kernel's tables and telling workers and programs.
 
 use super::{FilteredPorts, Gateway};
-use crate::config::model::{Decide, Role};
+use crate::config::model::{Decide, Role, Tunnel};
+use crate::device::TunnelLink;
 use crate::events::EventKind;
 use crate::kernel::hold::{HoldNews, protocol_name};
 use crate::runtime::routing::{AttachedPort, Ports};
 use crate::runtime::tunnels::add_links;
 use polder_datapath::units::Nanos;
 use polder_devices::af_xdp::{Families, YieldCause};
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -29,6 +32,7 @@ impl Gateway {
         // Read before the kernel's messages, so that a later notice has a later generation.
         let generation = self.hooks.generation();
         let changed = std::mem::replace(&mut self.seen, ports) != self.seen;
+        self.set_tunnel_devices();
         if let Err(error) = self.lasting.routing.attend(&self.configuration, &self.seen, now, changed) {
             tracing::error!("{error:#}; routes are unchanged");
         }
@@ -46,12 +50,36 @@ impl Gateway {
     /// Restarts the router for a changed configuration.
     pub(super) fn route_anew(&mut self) {
         self.seen = self.seen();
+        self.set_tunnel_devices();
         let clock = self.clock;
         let begun = self.lasting.routing.begin(&self.configuration, &self.seen, || clock.now());
         if let Err(error) = begun {
             tracing::error!("{error:#}; routes are unchanged");
         }
         self.pass_on();
+    }
+
+    /// Gives the devices of tunnels the MTU and the state of their tunnels.
+    fn set_tunnel_devices(&self) {
+        let device = |state: &'_ super::PortState| state.configuration.device.tun().map(ToOwned::to_owned);
+        let devices = self.ports.iter().filter_map(|state| Some((device(state)?, state.handle()?)));
+        let devices = devices.collect::<HashMap<_, _>>();
+        if devices.is_empty() {
+            return;
+        }
+        let underlays = self.ports.iter().filter(|state| state.carries());
+        let underlays = underlays.map(|state| state.configuration.id).collect::<HashSet<_>>();
+        for tunnel in &self.configuration.tunnels {
+            let Some(handle) = tunnel.device.as_ref().and_then(|device| devices.get(device)) else {
+                continue;
+            };
+            let seen = self.seen.get(&tunnel.id);
+            handle.set_tunnel_link(&TunnelLink {
+                mtu: seen.map(|seen| device_mtu(tunnel, seen.facts.mtu)),
+                carrier: seen.is_some_and(|seen| seen.up) && underlays.contains(&tunnel.port),
+                addresses: tunnel.addresses.clone(),
+            });
+        }
     }
 
     /// Does the due work of the router. Returns the time until the next call.
@@ -135,6 +163,16 @@ impl Gateway {
         ports
     }
 }
+
+/// MTU of the device of a tunnel with an MTU of `mtu` bytes: not below IPv6's minimum where the tunnel carries IPv6 and
+/// sends packets of this size in fragments, because the kernel has no IPv6 on an interface with less.
+fn device_mtu(tunnel: &Tunnel, mtu: u32) -> u32 {
+    let has_v6 = tunnel.kind.carries(Ipv6Addr::UNSPECIFIED.into());
+    if has_v6 && !tunnel.dont_fragment { mtu.max(LEAST_MTU_V6) } else { mtu }
+}
+
+/// Minimum MTU of an IPv6 link in bytes (RFC 8200, 5).
+const LEAST_MTU_V6: u32 = 1280;
 
 fn hold_event(news: HoldNews) -> EventKind {
     let (protocol, held, routes) = match news {

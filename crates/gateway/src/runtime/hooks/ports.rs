@@ -47,5 +47,6 @@ fn takes(port: &Port, configuration: &Configuration) -> Takes {
 /// Interface name of a port or tunnel that kernel rules may match.
 fn interface(id: PortId, configuration: &Configuration) -> String {
     let known = configuration.port(id).and_then(|port| port.device.kernel_name());
-    known.or_else(|| configuration.name_of(id)).unwrap_or_default().to_owned()
+    let device = || configuration.tunnel(id).and_then(|tunnel| tunnel.device.as_deref());
+    known.or_else(device).or_else(|| configuration.name_of(id)).unwrap_or_default().to_owned()
 }

@@ -1,7 +1,7 @@
 //! State of this host that the router's findings depend on, read only.
 
 use crate::clock::Clock;
-use crate::config::model::{Configuration, Role};
+use crate::config::model::{Configuration, Port, Role};
 use crate::config::router::RoutesFrom;
 use crate::kernel::Mirror;
 use crate::kernel::message::{Object, Target};
@@ -112,7 +112,8 @@ fn interface(link: &Link, links: &[Link], mirror: &Mirror) -> Interface {
 
 /// Destinations that the kernel routes to interfaces that are no router port.
 fn left(configuration: &Configuration, links: &[Link], mirror: &Mirror) -> BTreeMap<String, Vec<Prefix>> {
-    let ports = configuration.ports.iter().filter(|port| port.role == Role::Router);
+    let is_routers = |port: &&Port| port.role == Role::Router || port.device.tun().is_some();
+    let ports = configuration.ports.iter().filter(is_routers);
     let names = ports.filter_map(|port| port.device.kernel_name()).collect::<Vec<_>>();
     let ports = links.iter().filter(|link| names.contains(&link.name.as_str())).map(|link| link.index);
     let routed = with_uppers(links, ports, |_| None);

@@ -129,13 +129,22 @@ fn leave_rights_out(seen: &mut Vec<PreflightFinding>) {
 pub(super) fn probe(port: &Port, configuration: &Configuration) -> Result<Vec<String>> {
     let found = device::inspect(port, configuration).into_iter();
     let (rest, against) = found.partition::<Vec<_>, _>(|found| found.opens);
-    let told = |found: &device::Finding| format!("port.{}: {}: {}", port.name, found.topic, found.text);
+    let of = table(port, configuration);
+    let told = |found: &device::Finding| format!("{of}: {}: {}", found.topic, found.text);
     ensure!(against.is_empty(), "{}", against.iter().map(told).collect::<Vec<_>>().join("\n"));
     Ok(rest.iter().filter(|found| found.severity > Severity::Fine).map(told).collect())
 }
 
+/// Table of the file that a port is of: its own, or that of the tunnel whose device it has.
+fn table(port: &Port, configuration: &Configuration) -> String {
+    let mut tunnels = configuration.tunnels.iter();
+    let tunnel =
+        port.device.tun().and_then(|name| tunnels.find(|tunnel| tunnel.device.as_deref() == Some(name)));
+    tunnel.map_or_else(|| format!("port.{}", port.name), |tunnel| format!("tunnel.{}", tunnel.name))
+}
+
 fn inspect_port(port: &Port, configuration: &Configuration) -> Vec<PreflightFinding> {
-    let of = format!("port.{}", port.name);
+    let of = table(port, configuration);
     // A bridge port on an interface with a master is reported by another check.
     let is_of_master = |found: &device::Finding| found.topic == STATE && found.severity == Severity::Warning;
     let found = device::inspect(port, configuration).into_iter().filter(|found| !is_of_master(found));

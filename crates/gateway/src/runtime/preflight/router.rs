@@ -335,7 +335,9 @@ fn next_hops(configuration: &Configuration, host: &HostState, findings: &mut Fin
         let is_by_tunnel = |via| {
             tunnels().any(|tunnel| {
                 let is_near = |own: &InterfaceAddress| contains((own.address, own.bits), via);
-                route.port.is_some() || tunnel.addresses.iter().any(is_near)
+                // The kernel has the addresses of a device.
+                let is_open = route.port.is_some() || tunnel.device.is_some();
+                is_open || tunnel.addresses.iter().any(is_near)
             })
         };
         for &via in &route.via {

@@ -122,8 +122,16 @@ pub(super) fn attached(
             }
         }
     }
+    let devices = configuration.ports.iter().filter_map(|port| Some((port.device.tun()?, port.id)));
+    let devices = devices.collect::<HashMap<_, _>>();
     for tunnel in configuration.tunnels.iter().filter(|tunnel| tunnel.is_routed()) {
-        all.extend(ports.get(&tunnel.id).map(|seen| over(tunnel, seen)));
+        let Some(seen) = ports.get(&tunnel.id) else { continue };
+        let attached = over(tunnel, seen);
+        let device = tunnel.device.as_deref().and_then(|device| devices.get(device));
+        all.push(match device {
+            Some(port) => by_device(attached, (*port, ports.get(port)), (mirror, settings)),
+            None => attached,
+        });
     }
     let is_filtered = |port: PortId| {
         let mut outbound = configuration.filters.iter().filter(|filter| filter.direction == Direction::Out);
@@ -263,6 +271,30 @@ fn over(tunnel: &Tunnel, seen: &AttachedPort) -> Attached {
     neighbour.set_address(Some(far));
     let far = Some(Far { neighbour: Arc::new(neighbour), cuts: !tunnel.dont_fragment });
     Attached { far, ..alone((tunnel.id, &tunnel.name), near, &tunnel.addresses, seen) }
+}
+
+/// The interface of a tunnel with a device, as far as the kernel has it: with its index, which routes of the kernel
+/// name, its addresses, and its MTU if that is smaller.
+fn by_device(
+    attached: Attached,
+    (port, seen): (PortId, Option<&AttachedPort>),
+    (mirror, settings): (Option<&Mirror>, &Settings),
+) -> Attached {
+    let owner = Owner::Device(port);
+    let link = seen.and_then(|seen| mirror?.link(seen.facts.index?));
+    let (Some(link), Some(mirror)) = (link, mirror) else {
+        return Attached { interface: Interface { owner, ..attached.interface }, ..attached };
+    };
+    let addresses = mirror.addresses().filter(|address| address.index == link.index);
+    let own = addresses.map(|address| OwnAddress { address: address.address, bits: address.bits });
+    let interface = Interface {
+        owner,
+        addresses: own.collect(),
+        mtu: attached.interface.mtu.min(u16::try_from(link.mtu).unwrap_or(u16::MAX)),
+        sources: settings.source_check(&link.name),
+        ..attached.interface
+    };
+    Attached { interface, index: link.index, carries: attached.carries && link.carries(), ..attached }
 }
 
 /// An interface that the kernel does not have.

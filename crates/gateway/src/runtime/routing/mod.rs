@@ -115,10 +115,9 @@ impl Routing {
                 Some(listen(&self.router).context("cannot create an epoll descriptor for the router")?);
         }
         let is_followed = configuration.router.routes == RoutesFrom::Kernel
-            || configuration
-                .ports
-                .iter()
-                .any(|port| port.role == Role::Router && port.device.interface().is_some());
+            || configuration.ports.iter().any(|port| {
+                port.role == Role::Router && port.device.interface().is_some() || port.device.tun().is_some()
+            });
         if is_followed && self.kernel.is_none() {
             let mut follow =
                 Follow::start(BUFFER_BYTES).context("cannot follow the kernel's routing tables")?;

@@ -124,6 +124,12 @@ impl Routing {
         self.find(InterfaceId::untagged(port)).map(|attached| attached.interface.mac)
     }
 
+    /// Addresses of the router's untagged interface on a port, with their prefix lengths.
+    pub(in crate::runtime) fn addresses_of(&self, port: PortId) -> Vec<String> {
+        let own = self.find(InterfaceId::untagged(port)).map(|attached| &attached.interface.addresses);
+        own.into_iter().flatten().map(|own| format!("{}/{}", own.address, own.bits)).collect()
+    }
+
     /// Name of an interface: port and VLAN.
     pub(in crate::runtime) fn interface_name(&self, interface: InterfaceId) -> String {
         self.name_of(interface)

@@ -76,7 +76,10 @@ fn checks(configuration: &Configuration, ports: &Ports, mirror: &Mirror) -> Hash
         let is_link = |port: &Port| number(port) == Some(link.index);
         link.vlan.is_some()
             || link.macvlan.is_some()
-            || configuration.ports.iter().any(|port| port.role == Role::Router && is_link(port))
+            || configuration
+                .ports
+                .iter()
+                .any(|port| (port.role == Role::Router || port.device.tun().is_some()) && is_link(port))
     };
     let all = Interface::read("all");
     let check = |name: &String| {

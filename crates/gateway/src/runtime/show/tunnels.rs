@@ -14,6 +14,8 @@ pub(super) fn tunnels(gateway: &Gateway) -> Vec<TunnelRow> {
 
 fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
     let port = gateway.ports.iter().find(|state| state.configuration.id == tunnel.port);
+    let device = gateway.configuration.device_port(tunnel).map(|port| port.id);
+    let device = gateway.ports.iter().find(|state| Some(state.configuration.id) == device);
     let state = gateway.lasting.tunnels.get(&tunnel.name);
     let last = state.and_then(|state| state.last_received());
     // All blocks have the same rows in the same order.
@@ -34,7 +36,15 @@ fn tunnel_row(tunnel: &Tunnel, gateway: &Gateway) -> TunnelRow {
     TunnelRow {
         name: tunnel.name.clone(),
         kind: tunnel.kind.word().to_owned(),
-        addresses: tunnel.addresses.iter().map(ToString::to_string).collect(),
+        addresses: match tunnel.device {
+            Some(_) => gateway.lasting.routing.addresses_of(tunnel.id),
+            None => tunnel.addresses.iter().map(ToString::to_string).collect(),
+        },
+        device: device.map(|state| {
+            let now = state.facts.as_ref().map(|facts| facts.interface.clone());
+            now.unwrap_or_else(|| state.configuration.device.name())
+        }),
+        device_state: device.map(|state| state.word().to_owned()),
         local: tunnel.local.to_string(),
         remote: tunnel.remote.to_string(),
         port: gateway.configuration.name_of(tunnel.port).unwrap_or_default().to_owned(),

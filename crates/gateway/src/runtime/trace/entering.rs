@@ -13,11 +13,7 @@ use serde_json::json;
 impl TraceWriter<'_> {
     /// Describes the port that a packet arrives at; returns whether Polder receives it there.
     pub(super) fn enters(&mut self, port: &Port, state: Option<&PortState>, frame: &[u8]) -> bool {
-        let role = match port.role {
-            Role::Bridge => "bridge",
-            Role::Underlay => "underlay",
-            Role::Router => "router",
-        };
+        let role = port.role_word();
         let device = device::describe(&port.device);
         let closed = if state.is_some_and(|state| state.open) { "" } else { ", which is closed" };
         let verdict = state.and_then(PortState::handle).and_then(|handle| handle.verdict(frame));

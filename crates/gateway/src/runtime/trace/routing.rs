@@ -2,7 +2,7 @@
 
 use super::writer::{Details, TraceWriter, details};
 use crate::show::routes::RouteRow;
-use polder_buffers::NO_PORT;
+use polder_buffers::{NO_PORT, PortId};
 use polder_datapath::counters::Stage;
 use polder_datapath::drops::DropReason;
 use polder_datapath::route::{Found, Hop, InterfaceId, Lookup};
@@ -20,6 +20,11 @@ impl TraceWriter<'_> {
     /// Describes the router's verdict on a packet that arrived at a router interface.
     pub(super) fn routed(&mut self, traced: &PacketTrace, record: &StageRecord, before: &[TracedPacket]) {
         let routers = &traced.tables.routers;
+        if let Some(first) = record.packets.first().filter(|packet| self.is_of_device(packet.ingress)) {
+            let name = self.name(first.egress);
+            let text = format!("the kernel has routed it, to the other end of {name}");
+            return self.step("route", text, details([("port", json!(name))]));
+        }
         let Some(came) = before.first().filter(|packet| routers.has(packet.ingress)) else { return };
         let found = self.with_packet(came, |packet| Lookup::of(packet, routers)).flatten();
         if let Some(lookup) = &found {
@@ -104,6 +109,11 @@ impl TraceWriter<'_> {
             ("hash", json!(hash)),
         ]);
         self.step("route", text, known);
+    }
+
+    /// True if packets of a port come by the device of a tunnel.
+    fn is_of_device(&self, ingress: PortId) -> bool {
+        self.gateway.configuration.port(ingress).is_some_and(|port| port.device.tun().is_some())
     }
 
     fn hop(&self, hop: &Hop) -> String {

@@ -46,7 +46,7 @@ fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
         let message = format!("`{name}` carries Ethernet frames and cannot have addresses");
         let remedy = "remove `addresses`, or give the tunnel `kind = \"gre\"` at both gateways";
         findings.note(Diagnostic::error(addresses.clone(), message).remedy(remedy));
-    } else if !kind.carries_frames() && !tunnel.has("addresses") {
+    } else if !kind.carries_frames() && !tunnel.has("addresses") && !tunnel.has("device") {
         let message = format!(
             "the kernel has no interface `{name}`, so its addresses have to stand in the \
                                file"
@@ -56,7 +56,10 @@ fn has_addresses(tunnel: &Draft<Tunnel>, findings: &Findings) {
         let examples = examples.into_iter().filter(|&address: &IpAddr| kind.carries(address));
         let examples =
             examples.map(|address| format!("\"{address}/{}\"", if address.is_ipv4() { 31 } else { 127 }));
-        let remedy = format!("add `addresses = [{}]`", examples.collect::<Vec<_>>().join(", "));
+        let remedy = format!(
+            "add `addresses = [{}]`, or `device = \"NAME\"`, an interface that can be given addresses",
+            examples.collect::<Vec<_>>().join(", ")
+        );
         findings.note(Diagnostic::error(tunnel.name.clone(), message).remedy(remedy));
     }
 }
