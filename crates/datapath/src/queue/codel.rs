@@ -3,7 +3,7 @@
 //! The names are those of the RFC's pseudo-code (section 5), for comparison. One deviation, which the RFC
 //! allows (5.5): the square root is computed in double precision and not approximated.
 
-use super::{Fifo, QueueDiscipline, Refusal};
+use super::{Discipline, Fifo, QueueDiscipline, QueueOptions, Refusal};
 use crate::units::Nanos;
 use polder_buffers::Packet;
 
@@ -196,6 +196,12 @@ impl QueueDiscipline for CodelQueue {
 
     fn pop(&mut self) -> Option<(Packet, Nanos)> {
         self.fifo.pop()
+    }
+
+    fn adjust(&mut self, options: &QueueOptions) {
+        if let Discipline::Codel(options) = options.discipline {
+            self.codel.options = options;
+        }
     }
 
     fn len(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Interface of queue disciplines.
 
-use super::link::LinkLayer;
+use super::QueueOptions;
+use super::report::{FlowCounts, QueueReport, TinState};
 use crate::units::Nanos;
 use polder_buffers::Packet;
 
@@ -31,15 +32,31 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     fn bytes(&self) -> u64;
 
-    /// Bytes that a packet occupies on the link; the rate is charged for them.
-    fn charge(&self, packet: &Packet) -> u64 {
-        LinkLayer::Plain.charge(packet)
-    }
+    /// Takes the parameters of options that are [adjustable](QueueOptions::is_adjustable_to); waiting packets
+    /// stay where they are.
+    fn adjust(&mut self, _options: &QueueOptions) {}
 
     /// Number of packets marked with "congestion experienced" since the last call; a super-packet counts as
     /// its segments.
     fn take_marks(&mut self) -> u64 {
         0
+    }
+
+    /// State of each tin, whose events the caller takes; empty for a discipline without tins.
+    fn tins(&mut self) -> &mut [TinState] {
+        &mut []
+    }
+
+    /// Number of flows that take turns, and of those that started since the last call; 0 for a discipline
+    /// without flows.
+    fn take_flow_counts(&mut self) -> FlowCounts {
+        FlowCounts::default()
+    }
+
+    /// Flows and hosts with most bytes; empty for a discipline without flows.
+    #[cold]
+    fn report(&self, _now: Nanos) -> QueueReport {
+        QueueReport::default()
     }
 
     /// True if the queue is empty.

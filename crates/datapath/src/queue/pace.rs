@@ -22,6 +22,16 @@ impl Pace {
         Self { rate, free_at: Nanos(0) }
     }
 
+    /// Changes the rate; packets that have left stay charged at the former one.
+    pub fn set_rate(&mut self, rate: BytesPerSecond) {
+        self.rate = rate;
+    }
+
+    /// Charges the packets that another pace has let leave.
+    pub fn go_on_from(&mut self, before: &Self) {
+        self.free_at = before.free_at;
+    }
+
     /// True if a packet may leave.
     #[inline]
     pub fn is_free(&self, now: Nanos) -> bool {
