@@ -164,10 +164,17 @@ impl Bench {
             only_ipv4_segments: false,
             udp_segments,
             tunnel_segments: true,
+            longest: None,
         };
         let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
         let (pool, coalescer) = (region.pool(), Coalescer::new(0));
         Self { region, pool, outlet, coalescer }
+    }
+
+    /// The same for a port that takes super-packets of up to so many bytes.
+    pub(crate) fn limited(mut self, longest: u32) -> Self {
+        self.outlet.takes.longest = Some(longest);
+        self
     }
 
     /// Merges packets; returns each with the frames that it is cut into again, in which the device has done its part.
