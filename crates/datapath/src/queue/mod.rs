@@ -228,9 +228,12 @@ impl EgressQueue {
         if let (Some(pace), Some(before)) = (&mut self.pace, &old.pace) {
             pace.go_on_from(before);
         }
+        let had_tins = !old.discipline.tins().is_empty();
         while let Some((packet, came)) = old.discipline.pop() {
             self.discipline.enqueue(packet, came, &mut refuse);
         }
+        // The packets have entered their tins once.
+        self.discipline.tins().iter_mut().filter(|_| had_tins).for_each(|tin| tin.events.entered = 0);
         self.wait = old.wait;
     }
 
