@@ -13,7 +13,7 @@ use super::lab::Lab;
 pub use super::metrics::{Listen, Metrics};
 use super::patterns::Pattern;
 pub use super::port::Port;
-pub use super::queue::{PortQueue, QueueKind};
+pub use super::queue::{Diffserv, HostIsolation, LinkKind, PortQueue, QueueKind};
 use super::router::Router;
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
 pub use super::vxlan::Vxlan;

@@ -4,6 +4,7 @@
 
 mod bridges;
 pub(super) mod connections;
+mod queues;
 mod tunnels;
 
 use super::accounts::{Accounts, drops};
@@ -33,6 +34,7 @@ use polder_datapath::offload::OutletState;
 use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::{Mode, PollMode};
 use polder_datapath::units::Nanos;
+use queues::{QueueQuestion, queues};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -135,7 +137,13 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
         What::Workers => View::Workers(workers(&locked)),
         What::Steering => View::Steering(views::steering(&locked)),
         What::Buffers => View::Buffers(super::buffer_rows::buffers(&locked)),
-        What::Queues => View::Queues(views::queues(&locked)),
+        What::Queues => {
+            let (mut rows, question) = (queues(&locked), QueueQuestion::ask(&locked));
+            // Workers take a round to answer, and their answers need no lock.
+            drop(locked);
+            question.fill(&mut rows);
+            View::Queues(rows)
+        }
         What::Config => {
             let running = locked.configuration.clone();
             // Writing the text takes long and needs no lock.
@@ -183,7 +191,7 @@ pub(super) fn rows(gateway: &Mutex<Gateway>) -> Rows {
         workers: workers(gateway),
         steering: views::steering(gateway).workers,
         buffers: super::buffer_rows::buffers(gateway),
-        queues: views::queues(gateway),
+        queues: queues(gateway),
     }
 }
 

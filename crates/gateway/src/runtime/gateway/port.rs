@@ -8,7 +8,7 @@ use crate::events::{EventKind, Events, LinkState};
 use crate::show::modem::ModemRow;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::queue::EgressCounters;
+use polder_datapath::queue::{EgressCounters, QueueOptions};
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Carried;
@@ -22,6 +22,8 @@ pub struct QueueState {
     pub worker: usize,
     /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
+    /// Options with which the queue was last created or adjusted; `None` while there is none.
+    pub options: Option<QueueOptions>,
 }
 
 /// A device port, open or closed.

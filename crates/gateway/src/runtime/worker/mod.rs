@@ -18,7 +18,7 @@ mod senders;
 mod share;
 
 pub use hand_over::HandOver;
-pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+pub use messages::{Attachment, Command, Mesh, QueueContents, Report, SendPath};
 pub use outlet::{NewQueue, Outlet};
 pub use schedule::Schedule;
 
@@ -35,7 +35,7 @@ use polder_datapath::worker_group::WorkerGroup;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 /// Number of rounds after which an awake worker publishes where its frames are.
 const PUBLISH: u64 = 256;
@@ -201,6 +201,10 @@ impl Worker {
             }
             Command::Weigh(port, weight) => self.weigh(port, weight),
             Command::Queue(port, queue) => self.senders.set_queue(port, queue, &mut self.pool),
+            Command::AdjustQueue(port, options) => {
+                self.senders.adjust_queue(port, &options);
+            }
+            Command::ReportQueue(port, answer) => self.report_queue(port, &answer),
             Command::Detach(port) => self.detach(port),
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),
@@ -228,6 +232,14 @@ impl Worker {
         }
         self.senders.attach(port, tx, backlog);
         self.engine.grow_to(usize::from(port.0) + 1);
+    }
+
+    /// Reports what waits in front of a port; a queue that the worker does not own has an empty report.
+    #[cold]
+    fn report_queue(&self, port: PortId, answer: &SyncSender<QueueContents>) {
+        let report = self.senders.report(port);
+        // An error means that nobody waits for the answer any more.
+        let _ = answer.try_send(QueueContents { port, worker: self.number_and_count.0, report });
     }
 
     fn weigh(&mut self, port: PortId, weight: u16) {

@@ -7,7 +7,7 @@ use polder_buffers::{BATCH, Batch, Packet, Pool, wire_packets};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::{DropReason, mark};
 use polder_datapath::port::{Turn, TxQueue};
-use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, Refusal};
+use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, QueueReport, Refusal};
 use polder_datapath::units::Nanos;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -152,10 +152,20 @@ impl Outlet {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
         self.counters.waiting.set(self.waiting.wire_packets);
-        self.counters.waiting_bytes.set(self.queue.bytes());
-        self.counters.wait_nanos.set(self.queue.wait().0);
+        self.counters.publish(&mut self.queue);
+    }
+
+    /// Changes the parameters of the egress queue; waiting packets stay.
+    pub fn adjust(&mut self, options: &QueueOptions) {
+        self.queue.adjust(options);
+    }
+
+    /// Report of what waits in the egress queue.
+    #[cold]
+    pub fn report(&self, now: Nanos) -> QueueReport {
+        self.queue.report(now)
     }
 
     /// Time of the next work of [`pump`](Self::pump) if no packet arrives before; `None` if the queue is
@@ -170,6 +180,7 @@ impl Outlet {
 
     /// Replaces the egress queue. Waiting packets stay in order, as far as `queue` has room.
     pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
+        self.publish();
         let old = std::mem::replace(&mut self.queue, queue);
         let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
         let dropped = &mut self.dropped;
