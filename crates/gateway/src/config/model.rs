@@ -15,6 +15,7 @@ use super::patterns::Pattern;
 pub use super::port::Port;
 pub use super::queue::{Diffserv, HostIsolation, LinkKind, PortQueue, QueueKind};
 use super::router::Router;
+pub use super::shaper::{Rate, Shaper};
 pub use super::tunnel::{Dscp, Ecn, FlowLabel, TcpMss, Ttl, Tunnel, TunnelKind};
 pub use super::vxlan::Vxlan;
 use polder_buffers::PortId;

@@ -31,10 +31,9 @@ use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, FdbTime};
 use polder_datapath::offload::OutletState;
-use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::{Mode, PollMode};
 use polder_datapath::units::Nanos;
-use queues::{QueueQuestion, queues};
+use queues::{QueueQuestion, queue_drops, queues};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -452,18 +451,6 @@ pub(super) fn all_drops(gateway: &Gateway) -> Drops {
 }
 
 /// Packets that the queue of a port has dropped for `reason`.
-fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
-    let sum =
-        |count: fn(&EgressCounters) -> u64| state.queues.iter().map(|queue| count(&queue.counters)).sum();
-    if reason == DropReason::QueueFull {
-        sum(|queue| queue.full.get())
-    } else if reason == DropReason::QueueDelay {
-        sum(|queue| queue.delay.get())
-    } else {
-        0
-    }
-}
-
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
     let uptime = uptime(gateway);
     let times = threads::times("worker-");

@@ -148,7 +148,7 @@ fn outlet(
 /// Maximum length of a super-packet for a port whose queue keeps to a rate: a millisecond at that rate. A
 /// longer one would make the flows behind it wait for all of its segments.
 fn longest_super_packet(port: &Port) -> Option<u32> {
-    let BytesPerSecond(rate) = port.queue?.rate()?;
+    let BytesPerSecond(rate) = port.way_out()?.rate()?;
     Some(u32::try_from(rate / 1000).unwrap_or(u32::MAX))
 }
 

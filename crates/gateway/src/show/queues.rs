@@ -13,10 +13,13 @@ rows! {
     pub struct QueueRow {
         /// The port.
         pub port: String => key() label("port") left(0, "port") top_of(0, "queue", |row| {
-            Read::Text(format!("{} #{}", row.port, row.worker))
+            Read::Text(row.title())
         }),
         /// The worker that has it.
         pub worker: usize => key() label("worker") right(1, "worker"),
+        /// `up` for packets that leave by the port, `down` for packets that come in by it.
+        #[serde(default)]
+        pub way: String => key() label("way") left(14, "way"),
         /// Discipline: `fq_codel`, `cake`, `codel` or `drop-tail`.
         pub kind: String => label("kind") left(2, "kind") top(1, "kind"),
         /// Bytes that the queue holds at most.
@@ -167,6 +170,14 @@ rows! {
     }
 }
 
+impl QueueRow {
+    /// Name of the queue.
+    fn title(&self) -> String {
+        let way = if self.way == "down" { " down" } else { "" };
+        format!("{} #{}{way}", self.port, self.worker)
+    }
+}
+
 pub(super) fn draw(rows: &[QueueRow], layout: Layout) -> String {
     if rows.is_empty() {
         return "No port has a queue; `queue = { kind = \"fq_codel\" }` gives it one.\n".to_owned();
@@ -182,7 +193,7 @@ fn contents(row: &QueueRow, layout: Layout) -> String {
     if tables.iter().all(Option::is_none) {
         return String::new();
     }
-    let title = format!("\n{} #{}\n", row.port, row.worker);
+    let title = format!("\n{}\n", row.title());
     tables.into_iter().flatten().fold(title, |text, table| text + &table)
 }
 

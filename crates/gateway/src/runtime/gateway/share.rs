@@ -1,7 +1,7 @@
 //! Division of device queues among workers, and the rings between workers.
 
 use super::Gateway;
-use super::port::QueueState;
+use super::port::{PortState, QueueState};
 use crate::config::model::Port;
 use crate::device::PortProperties;
 use crate::runtime::sharing::seed;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Capacity of the ring between two workers, in packets.
 const MESH_RING: usize = 512;
+/// Worker that receives the packets of a port with one queue.
+pub(super) const INLET_WORKER: usize = 0;
 /// Length of an Ethernet header and one VLAN tag, in bytes.
 const LINK_BYTES: u32 = 18;
 
@@ -40,7 +42,15 @@ pub(super) fn with_queue(
 
 /// Options of the configured egress queue of a port; `None` without one.
 fn queue_options(port: &Port, facts: &PortProperties) -> Option<QueueOptions> {
-    Some(port.queue?.options(facts.mtu.saturating_add(LINK_BYTES)))
+    Some(port.way_out()?.options(facts.mtu.saturating_add(LINK_BYTES)))
+}
+
+/// Queue for the packets that a port receives, at worker `owner`; `None` if the port has no rate for them.
+pub(super) fn new_inlet(state: &mut PortState, owner: usize) -> Option<Box<NewQueue>> {
+    let mtu = state.facts.as_ref()?.mtu;
+    let options = state.configuration.way_in()?.options(mtu.saturating_add(LINK_BYTES));
+    state.inlets.iter_mut().for_each(|inlet| inlet.options = None);
+    Some(Box::new(new_queue(&options, state_of(owner, &mut state.inlets))))
 }
 
 /// State of a worker's egress queue at a port.
@@ -56,10 +66,35 @@ fn state_of(worker: usize, known: &mut Vec<QueueState>) -> &mut QueueState {
 fn new_queue(options: &QueueOptions, state: &mut QueueState) -> NewQueue {
     state.options = Some(*options);
     let options = QueueOptions { discipline: options.discipline.with_seed(seed()), ..*options };
-    NewQueue { queue: EgressQueue::new(&options), counters: Arc::clone(&state.counters) }
+    NewQueue { queue: EgressQueue::new(&options), counters: Arc::clone(&state.counters), options }
 }
 
 impl Gateway {
+    /// Adjusts the queue of packets that a port receives, or replaces it if that is not possible.
+    pub(super) fn exchange_inlet(&mut self, id: PortId) {
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let Some(facts) = state.facts.as_ref().filter(|_| state.open) else { return };
+        let options =
+            state.configuration.way_in().map(|queue| queue.options(facts.mtu.saturating_add(LINK_BYTES)));
+        // Where several workers receive, there is no inlet: the configuration was checked.
+        let old = state.inlets.iter_mut().find(|inlet| inlet.worker == INLET_WORKER);
+        let command = match (old.and_then(|inlet| inlet.options.as_mut()), options) {
+            (Some(old), Some(new)) if old.is_adjustable_to(&new) => {
+                *old = new;
+                Command::AdjustInlet(id, Box::new(new))
+            }
+            (_, Some(_)) => Command::Inlet(id, new_inlet(state, INLET_WORKER)),
+            (Some(_), None) => {
+                state.inlets.iter_mut().for_each(|inlet| inlet.options = None);
+                Command::Inlet(id, None)
+            }
+            (None, None) => return,
+        };
+        if let Some(worker) = self.workers.get(INLET_WORKER) {
+            worker.send(command);
+        }
+    }
+
     /// Adjusts a port's egress queues to the configured options, or replaces them if that is not possible.
     pub(super) fn exchange_queue(&mut self, id: PortId) {
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };

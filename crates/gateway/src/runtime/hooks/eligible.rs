@@ -49,6 +49,8 @@ pub(super) fn to_decide(configuration: &Configuration) -> Option<&'static str> {
         Some("the kernel does not have the routes of the file")
     } else if routers().any(|port| port.queue.is_some()) {
         Some("packets that the kernel forwards bypass a port's `queue`")
+    } else if routers().any(|port| port.shaper.is_some()) {
+        Some("packets that the kernel forwards bypass a port's `shaper`")
     } else {
         routers().find_map(unfit)
     }

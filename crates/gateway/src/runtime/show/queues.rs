@@ -7,21 +7,41 @@ use super::super::worker::{Command, QueueContents};
 use crate::config::model::PortQueue;
 use crate::show::queues::{QueueRow, QueuedFlowRow, QueuedHostRow, TinRow, WaitRow};
 use polder_buffers::PortId;
+use polder_datapath::drops::DropReason;
 use polder_datapath::queue::report::{FlowReport, HostReport};
 use polder_datapath::queue::{TIN_NAMES, TinCounters, TinsCounters};
 use polder_datapath::steer::FlowName;
 use polder_datapath::units::Nanos;
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+/// Ways of a queue: of packets that leave by the port, and of packets that come in by it.
+const UP: &str = "up";
+const DOWN: &str = "down";
+
 /// Rows of the queues of all ports.
 pub(in crate::runtime) fn queues(gateway: &Gateway) -> Vec<QueueRow> {
-    gateway.ports.iter().flat_map(|port| port.queues.iter().filter_map(|queue| row(port, queue))).collect()
+    let of = |port: &PortState| {
+        let of_way = |way: &'static str, configured: Option<PortQueue>, queues: &[QueueState]| {
+            let rows = configured
+                .map(|configured| queues.iter().map(move |queue| row(port, queue, way, configured)));
+            rows.into_iter().flatten().collect::<Vec<_>>()
+        };
+        let up = of_way(UP, port.configuration.way_out(), &port.queues);
+        [up, of_way(DOWN, port.configuration.way_in(), &port.inlets)].concat()
+    };
+    gateway.ports.iter().flat_map(of).collect()
 }
 
-fn row(port: &PortState, QueueState { worker, counters, .. }: &QueueState) -> Option<QueueRow> {
-    let configured = port.configuration.queue?;
-    Some(QueueRow {
+fn row(
+    port: &PortState,
+    QueueState { worker, counters, .. }: &QueueState,
+    way: &str,
+    configured: PortQueue,
+) -> QueueRow {
+    QueueRow {
+        way: way.to_owned(),
         port: port.configuration.name.clone(),
         worker: *worker,
         kind: configured.kind.word().to_owned(),
@@ -45,7 +65,7 @@ fn row(port: &PortState, QueueState { worker, counters, .. }: &QueueState) -> Op
         tins: tins(&configured, &counters.tins),
         flows: Vec::new(),
         hosts: Vec::new(),
-    })
+    }
 }
 
 /// Rows of the tins of a queue; none if it tells no classes of traffic apart.
@@ -65,55 +85,58 @@ fn tins(configured: &PortQueue, counters: &TinsCounters) -> Vec<TinRow> {
     if configured.has_tins() { TIN_NAMES.iter().zip(counters).map(row).collect() } else { Vec::new() }
 }
 
-/// Asks workers for the flows and hosts that wait in front of ports.
+/// Question to workers for the flows and hosts that wait in queues.
 pub(super) struct QueueQuestion {
     answers: Receiver<QueueContents>,
-    asked: usize,
-    /// Ports with tins.
-    with_tins: Vec<PortId>,
-    ports: Vec<(PortId, String)>,
+    /// Names of the ports in question.
+    names: Vec<(PortId, String)>,
 }
 
 impl QueueQuestion {
-    /// Asks the workers of all queues that tell flows apart.
+    /// Asks the workers of all queues.
     pub(super) fn ask(gateway: &Gateway) -> Self {
-        let queues = gateway.ports.iter().filter_map(|port| Some((port, port.configuration.queue?)));
-        let queues = queues.filter(|(_, queue)| queue.has_flows()).collect::<Vec<_>>();
-        let most = queues.iter().map(|(port, _)| port.queues.len()).sum::<usize>();
-        let (sender, answers) = sync_channel(most.max(1));
-        let mut asked = 0;
-        for (port, state) in
-            queues.iter().flat_map(|(port, _)| port.queues.iter().map(move |state| (port, state)))
-        {
-            if let Some(worker) = gateway.workers.get(state.worker).filter(|_| state.options.is_some()) {
-                worker.send(Command::ReportQueue(port.configuration.id, sender.clone()));
-                asked += 1;
+        let ports = gateway.ports.iter().filter(|port| port.open).collect::<Vec<_>>();
+        let most = ports.iter().map(|port| port.queues.len() + port.inlets.len()).sum::<usize>();
+        // A worker answers for each of its queues of a port.
+        let (sender, answers) = sync_channel(2 * most + 1);
+        for port in &ports {
+            let states = port.queues.iter().chain(&port.inlets).filter(|state| state.options.is_some());
+            for number in states.map(|state| state.worker).collect::<BTreeSet<_>>() {
+                if let Some(worker) = gateway.workers.get(number) {
+                    worker.send(Command::ReportQueue(port.configuration.id, sender.clone()));
+                }
             }
         }
-        let with_tins = queues.iter().filter(|(_, queue)| queue.has_tins());
-        Self {
-            answers,
-            asked,
-            with_tins: with_tins.map(|(port, _)| port.configuration.id).collect(),
-            ports: queues
-                .iter()
-                .map(|(port, _)| (port.configuration.id, port.configuration.name.clone()))
-                .collect(),
-        }
+        let name = |port: &&PortState| (port.configuration.id, port.configuration.name.clone());
+        Self { answers, names: ports.iter().map(name).collect() }
     }
 
-    /// Adds the answers to the rows; waits at most [`ANSWER`] for each worker, and leaves out what is missing.
+    /// Adds the answers to the rows, until all workers have answered or one takes longer than [`ANSWER`].
     pub(super) fn fill(self, rows: &mut [QueueRow]) {
-        for _ in 0..self.asked {
-            let Ok(contents) = self.answers.recv_timeout(ANSWER) else { return };
-            let name = self.ports.iter().find(|(port, _)| *port == contents.port).map(|(_, name)| name);
-            let is_row = |row: &&mut QueueRow| row.worker == contents.worker && Some(&row.port) == name;
+        while let Ok(contents) = self.answers.recv_timeout(ANSWER) {
+            let QueueContents { port, worker, is_inlet, report } = contents;
+            let name = self.names.iter().find(|(known, _)| *known == port).map(|(_, name)| name);
+            let is_row = |row: &&mut QueueRow| {
+                row.worker == worker && Some(&row.port) == name && (row.way == DOWN) == is_inlet
+            };
             let Some(row) = rows.iter_mut().find(is_row) else { continue };
-            let has_tins = self.with_tins.contains(&contents.port);
+            let has_tins = !row.tins.is_empty();
             let tin = |tin: usize| TIN_NAMES.get(tin).filter(|_| has_tins).map(|name| (*name).to_owned());
-            row.flows = contents.report.flows.iter().map(|flow| waiting_flow(flow, tin(flow.tin))).collect();
-            row.hosts = contents.report.hosts.iter().map(|host| waiting_host(host, tin(host.tin))).collect();
+            row.flows = report.flows.iter().map(|flow| waiting_flow(flow, tin(flow.tin))).collect();
+            row.hosts = report.hosts.iter().map(|host| waiting_host(host, tin(host.tin))).collect();
         }
+    }
+}
+
+/// Drops for a reason by the queues of a port.
+pub(super) fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
+    let queues = || state.queues.iter().chain(&state.inlets);
+    if reason == DropReason::QueueFull {
+        queues().map(|queue| queue.counters.full.get()).sum()
+    } else if reason == DropReason::QueueDelay {
+        queues().map(|queue| queue.counters.delay.get()).sum()
+    } else {
+        0
     }
 }
 

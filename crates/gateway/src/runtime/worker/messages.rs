@@ -24,7 +24,11 @@ pub enum Command {
     Queue(PortId, Option<Box<NewQueue>>),
     /// Change the parameters of the port's egress queue; waiting packets stay.
     AdjustQueue(PortId, Box<QueueOptions>),
-    /// Report what waits in the port's egress queue.
+    /// Replace the queue of packets that the port receives, or remove it.
+    Inlet(PortId, Option<Box<NewQueue>>),
+    /// Change the parameters of the queue of packets that the port receives; waiting packets stay.
+    AdjustInlet(PortId, Box<QueueOptions>),
+    /// Report what waits in the port's queues.
     ReportQueue(PortId, SyncSender<QueueContents>),
     /// Stop using a port; its queues are dropped.
     Detach(PortId),
@@ -64,13 +68,15 @@ pub enum SendPath {
     Through(usize),
 }
 
-/// Contents of the egress queue of a port at a worker.
+/// Contents of a queue of a port at a worker.
 #[derive(Debug)]
 pub struct QueueContents {
     /// The port.
     pub port: PortId,
     /// Number of the worker.
     pub worker: usize,
+    /// True for the queue of packets that the port receives.
+    pub is_inlet: bool,
     /// Flows and hosts with most bytes.
     pub report: QueueReport,
 }

@@ -62,7 +62,7 @@ impl Senders {
         let path = match (path, queue) {
             (SendPath::Own(tx), Some(new)) => SendPath::Queued(Box::new(Outlet::with(tx, *new))),
             (SendPath::Queued(mut outlet), Some(new)) => {
-                outlet.exchange(new.queue, pool, &self.counters);
+                outlet.exchange(*new, pool, &self.counters);
                 SendPath::Queued(outlet)
             }
             (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
@@ -78,12 +78,12 @@ impl Senders {
         }
     }
 
-    /// Report of a port's egress queue; empty if this worker has none.
+    /// Report of a port's egress queue; `None` if this worker has none.
     #[cold]
-    pub(in crate::runtime::worker) fn report(&self, port: PortId) -> QueueReport {
+    pub(in crate::runtime::worker) fn report(&self, port: PortId) -> Option<QueueReport> {
         match self.ports.get(usize::from(port.0)) {
-            Some(Some(SendPath::Queued(outlet))) => outlet.report(self.now),
-            Some(Some(SendPath::Own(_) | SendPath::Through(_)) | None) | None => QueueReport::default(),
+            Some(Some(SendPath::Queued(outlet))) => Some(outlet.report(self.now)),
+            Some(Some(SendPath::Own(_) | SendPath::Through(_)) | None) | None => None,
         }
     }
 
