@@ -155,6 +155,9 @@ impl EgressQueue {
 
     /// Enqueues all packets of `batch`; dropped packets are passed to `refuse`.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) {
+        if let Some(pace) = self.pace.as_mut().filter(|_| self.discipline.is_empty()) {
+            pace.begin(now);
+        }
         for packet in batch.drain() {
             self.discipline.enqueue(packet, now, &mut refuse);
         }

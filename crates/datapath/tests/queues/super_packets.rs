@@ -43,7 +43,7 @@ fn a_super_packet_is_charged_for_its_segments() {
     for packet in [packet, uneven] {
         put(&mut queue, packet);
     }
-    let now = Nanos::from_seconds(2);
+    let now = Nanos::SECOND;
     let first = queue.take(now, |_, _| unreachable!("no reason to")).expect("one waits");
     let due = RATE.time_of(10 * 1042).0 + now.0 - MILLIS;
     pool.release_packet(first);

@@ -130,7 +130,10 @@ fn usual(isolation: HostIsolation) -> PortQueue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::written;
+    use super::super::parse;
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn rates_are_read_and_written_with_their_unit() {
@@ -150,6 +153,21 @@ mod tests {
         for text in ["40 Mbit/s", "1500 Mbit/s", "2 Gbit/s", "123 kbit/s"] {
             assert_eq!(text.parse::<Rate>().map(|rate| rate.to_string()).as_deref(), Ok(text));
         }
+    }
+
+    #[test]
+    fn a_shaper_is_written_as_it_is_read() {
+        let text = "version = 1\n[port.a]\ninterface = \"eth0\"\n[port.a.shaper]\nup = \"1.5Mbit/s\"\n\
+                    [port.b]\ninterface = \"eth1\"\n[bridge.br0]\nmembers = [\"a\", \"b\"]\n";
+        let parsed = parse(text, Path::new("a.toml")).unwrap_or_else(|report| panic!("{report}"));
+        let mut port = parsed.configuration.ports[0].clone();
+        let shaper = port.shaper.expect("a shaper");
+        let written = written(&shaper, &parsed.configuration);
+        assert_eq!(written, toml::Table::from_iter([("up".to_owned(), "1500 kbit/s".into())]));
+        // Only a queue that is there gets another rate.
+        let rate = "2 Mbit/s".parse().expect("a rate");
+        assert_eq!((port.set_rate(true, rate), port.set_rate(false, rate)), (Some(Some(1500)), None));
+        assert_eq!(port.way_out().and_then(|queue| queue.rate_kbit), Some(2000));
     }
 
     #[test]

@@ -85,8 +85,10 @@ mod tests {
             let is_told = |answer: &Answer| matches!(answer, Answer::GoOn(why) if why.contains(word));
             assert!(answers.iter().all(is_told), "{more}: {answers:?}");
         }
-        let queue = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nqueue = { kind = \"codel\" }\nrole");
-        assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
+        for keys in ["queue = { kind = \"codel\" }", "shaper = { down = \"4 Mbit/s\" }"] {
+            let queue = ROUTER.replace("\"wan\"\nrole", &format!("\"wan\"\n{keys}\nrole"));
+            assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
+        }
         let bypass = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"bypass\"\nrole");
         assert_eq!(answers(&bypass), [Answer::Yield, Answer::Bypass]);
         let stop = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"stop\"\nrole");
