@@ -1,13 +1,15 @@
 //! Flow queueing in front of a port: delay of sparse flows, the rate, marks, and shares of hosts.
 
 use crate::machines::{addresses, machine, reaches, until};
-use crate::support::{Gateway, root_or_skip, wire};
+use crate::support::{Gateway, polder, root_or_skip, wire};
 use polder_testbed::clock;
+use polder_testbed::command;
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::traffic::sockets::{UdpOutcome, UdpStream};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -108,12 +110,16 @@ fn receive(socket: &UdpSocket, done: &AtomicBool) -> Vec<Arrival> {
     }
 }
 
-/// Sends ECN-capable datagrams for `time`: of each host, so many flows with `each` packets in a turn of 8 ms.
 fn send(flows: [usize; 2], each: [u32; 2], time: Duration) {
+    send_to(SocketAddr::V4(FLOOD), flows, each, time);
+}
+
+/// Sends ECN-capable datagrams for `time`: of each host, so many flows with `each` packets in a turn of 8 ms.
+fn send_to(to: SocketAddr, flows: [usize; 2], each: [u32; 2], time: Duration) {
     let open = |host: Ipv4Addr| {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         rustix::net::sockopt::set_ip_tos(&socket, CAPABLE).unwrap();
-        socket.connect(SocketAddr::V4(FLOOD)).unwrap();
+        socket.connect(to).unwrap();
         socket
     };
     let sockets =
@@ -222,4 +228,94 @@ fn hosts_with_1_and_32_flows_share_equally() {
     let tin = |field: &str| shown["tins"][1][field].as_u64().unwrap();
     assert!(tin("left") > 1000 && tin("waiting") > 0, "{shown}");
     net.gateway.stop();
+}
+
+/// Where the hosts of [`HOSTS`] send to in the test of a shaper: machines behind two ports.
+const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 94, 0, 5), Ipv4Addr::new(10, 94, 0, 6)];
+
+/// Packets that come in by one port leave by two others, and have one rate and one queue.
+#[test]
+fn what_comes_in_by_a_port_has_one_rate_whatever_port_it_leaves_by() {
+    if !root_or_skip("what_comes_in_by_a_port_has_one_rate_whatever_port_it_leaves_by") {
+        return;
+    }
+    let mut topology = Topology::new().unwrap();
+    let mut new = |role| machine(&mut topology, role);
+    let (wan, namespace, lans) = (new("wan"), new("gateway"), [new("one"), new("two")]);
+    wire(&topology, (&wan, "eth0"), (&namespace, "eth0"), 1500);
+    addresses(&wan, "eth0", &["10.94.0.1/24"]);
+    for (lan, (port, address)) in lans.iter().zip(["eth1", "eth2"].into_iter().zip(BEHIND)) {
+        wire(&topology, (&namespace, port), (lan, "eth0"), 1500);
+        addresses(lan, "eth0", &[&format!("{address}/24")]);
+    }
+    let text = "[port.wan]\ninterface = \"eth0\"\nmode = \"skb\"\n\
+                [port.wan.shaper]\ndown = \"20 Mbit/s\"\n\
+                [port.a]\ninterface = \"eth1\"\nmode = \"skb\"\n[port.b]\ninterface = \"eth2\"\nmode = \"skb\"\n\
+                [bridge.lan]\nmembers = [\"wan\", \"a\", \"b\"]\n";
+    let gateway = Gateway::start(&topology, &namespace, text);
+    BEHIND.iter().for_each(|address| reaches(&wan, &address.to_string()));
+    let flood = |expected: u64| {
+        // One flow to the first machine, 16 to the second, each of them 23 Mbit/s and more.
+        let arrivals = between(&wan, &lans, [(1, 16), (16, 1)], TIME);
+        let mut all = arrivals.concat();
+        all.sort_unstable_by_key(|(_, at)| *at);
+        assert_rate(&all, expected);
+        let start = all[0].1 + Duration::from_millis(300);
+        let end = all[0].1 + TIME - Duration::from_millis(100);
+        let of =
+            |arrivals: &Vec<Arrival>| arrivals.iter().filter(|(_, at)| (start..end).contains(at)).count();
+        let shares = [of(&arrivals[0]), of(&arrivals[1])].map(|packets| packets as f64);
+        let jain =
+            (shares[0] + shares[1]).powi(2) / (2.0 * shares.map(|share| share * share).iter().sum::<f64>());
+        assert!(jain >= 0.99, "{shares:?}: {jain}");
+    };
+    flood(RATE);
+    let row = gateway.show("queues")["queues"][0].clone();
+    assert_eq!((row["way"].as_str(), row["kind"].as_str()), (Some("down"), Some("cake")), "{row}");
+    assert!(row["left"].as_u64().unwrap() > 1000 && row["dropped_full"].as_u64().unwrap() > 1000, "{row}");
+    assert!(gateway.port("wan")["drops"]["queue-full"].as_u64().unwrap() > 1000);
+    // Another rate by command, until the next reload.
+    let mut rate = Command::new(polder());
+    rate.args(["queue", "wan", "down", "40Mbit/s", "--socket"]).arg(gateway.socket());
+    assert_eq!(command::run(&mut rate).unwrap().trim(), "wan: 20000 kbit/s → 40000 kbit/s");
+    flood(2 * RATE);
+    let mut rate = Command::new(polder());
+    rate.args(["queue", "a", "up", "40Mbit/s", "--socket"]).arg(gateway.socket());
+    let refused = format!("{:#}", command::run(&mut rate).unwrap_err());
+    assert!(refused.contains("port a has no queue"), "{refused}");
+    gateway.reload(text).unwrap();
+    assert_eq!(gateway.show("queues")["queues"][0]["rate_kbit"], 20_000);
+    gateway.stop();
+}
+
+/// Lets one machine send to two others, to each so many flows with so many packets in a turn; returns the
+/// arrivals at each.
+fn between(
+    from: &Namespace,
+    to: &[Namespace; 2],
+    flows: [(usize, u32); 2],
+    time: Duration,
+) -> Vec<Vec<Arrival>> {
+    let done = AtomicBool::new(false);
+    let open = |(machine, address): (&Namespace, Ipv4Addr)| {
+        let receiver = machine.inside(|| UdpSocket::bind((address, FLOOD.port()))).unwrap().unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, 32 << 20).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        receiver
+    };
+    let receivers = to.iter().zip(BEHIND).map(open).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let receiving =
+            receivers.iter().map(|receiver| scope.spawn(|| receive(receiver, &done))).collect::<Vec<_>>();
+        let sending = BEHIND.into_iter().zip(flows).map(|(address, (flows, each))| {
+            scope.spawn(move || {
+                let send = || send_to(SocketAddr::from((address, FLOOD.port())), [flows, 0], [each, 0], time);
+                from.inside(send).unwrap();
+            })
+        });
+        sending.collect::<Vec<_>>().into_iter().for_each(|sending| sending.join().unwrap());
+        // Relaxed: the flag orders nothing.
+        done.store(true, Ordering::Relaxed);
+        receiving.into_iter().map(|receiving| receiving.join().unwrap()).collect()
+    })
 }
