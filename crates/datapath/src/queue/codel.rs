@@ -3,8 +3,9 @@
 //! The names are those of the RFC's pseudo-code (section 5), for comparison. One deviation, which the RFC
 //! allows (5.5): the square root is computed in double precision and not approximated.
 
-use super::{Discipline, Fifo, QueueDiscipline, QueueOptions, Refusal};
+use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Parameters of CoDel.
@@ -179,6 +180,11 @@ impl CodelQueue {
     pub(super) fn new(options: CodelOptions, fifo: Fifo) -> Self {
         Self { fifo, codel: Codel::new(options) }
     }
+
+    /// Changes the parameters.
+    pub(super) fn adjust(&mut self, options: CodelOptions) {
+        self.codel.options = options;
+    }
 }
 
 impl QueueDiscipline for CodelQueue {
@@ -198,10 +204,8 @@ impl QueueDiscipline for CodelQueue {
         self.fifo.pop()
     }
 
-    fn adjust(&mut self, options: &QueueOptions) {
-        if let Discipline::Codel(options) = options.discipline {
-            self.codel.options = options;
-        }
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn len(&self) -> usize {

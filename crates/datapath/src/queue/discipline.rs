@@ -1,8 +1,8 @@
 //! Interface of queue disciplines.
 
-use super::QueueOptions;
 use super::report::{FlowCounts, QueueReport, TinState};
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Reason why a queue drops a packet.
@@ -32,9 +32,8 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     fn bytes(&self) -> u64;
 
-    /// Takes the parameters of options that are [adjustable](QueueOptions::is_adjustable_to); waiting packets
-    /// stay where they are.
-    fn adjust(&mut self, _options: &QueueOptions) {}
+    /// The queue itself, for a change of parameters that only its own kind has.
+    fn as_any(&mut self) -> &mut dyn Any;
 
     /// Number of packets marked with "congestion experienced" since the last call; a super-packet counts as
     /// its segments.

@@ -14,9 +14,10 @@ use super::link::LinkLayer;
 use super::list::{Link, Linked, Turn, Turns};
 use super::report::{FlowCounts, QueueReport, flow_report, largest};
 use super::store::{PacketStore, Stored};
-use super::{Discipline, QueueDiscipline, QueueOptions, Refusal};
+use super::{QueueDiscipline, Refusal};
 use crate::steer::Hasher;
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Parameters of FQ-CoDel.
@@ -98,6 +99,13 @@ impl FqCodel {
             store,
             marks: 0,
         }
+    }
+
+    /// Changes the parameters; the number of flows and the seed stay.
+    pub(super) fn adjust(&mut self, new: FqCodelOptions, link: LinkLayer) {
+        let FqCodelOptions { flows, seed, .. } = self.options;
+        self.options = FqCodelOptions { flows, seed, ..new.in_range() };
+        self.link = link;
     }
 
     /// Flow of a packet.
@@ -195,12 +203,8 @@ impl QueueDiscipline for FqCodel {
         self.store.bytes()
     }
 
-    fn adjust(&mut self, options: &QueueOptions) {
-        if let Discipline::FqCodel(new) = options.discipline {
-            let Self { options: FqCodelOptions { flows, seed, .. }, .. } = *self;
-            self.options = FqCodelOptions { flows, seed, ..new.in_range() };
-            self.link = options.link;
-        }
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn take_marks(&mut self) -> u64 {

@@ -145,7 +145,20 @@ impl EgressQueue {
 
     /// Takes options that are [adjustable](QueueOptions::is_adjustable_to); waiting packets stay.
     pub fn adjust(&mut self, options: &QueueOptions) {
-        self.discipline.adjust(options);
+        let (queue, link) = (self.discipline.as_any(), options.link);
+        match options.discipline {
+            Discipline::DropTail => {}
+            Discipline::Codel(new) => {
+                queue.downcast_mut::<codel::CodelQueue>().into_iter().for_each(|queue| queue.adjust(new));
+            }
+            Discipline::FqCodel(new) => {
+                let queue = queue.downcast_mut::<fq_codel::FqCodel>();
+                queue.into_iter().for_each(|queue| queue.adjust(new, link));
+            }
+            Discipline::Cake(new) => {
+                queue.downcast_mut::<cake::Cake>().into_iter().for_each(|queue| queue.adjust(new, link));
+            }
+        }
         self.link = options.link;
         match (&mut self.pace, options.rate) {
             (Some(pace), Some(rate)) => pace.set_rate(rate),

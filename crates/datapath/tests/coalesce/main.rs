@@ -79,7 +79,8 @@ fn no_merged_packet_is_longer_than_its_port_takes() {
     for (longest, expected) in [(53, vec![1; 6]), (253, vec![1; 6]), (254, vec![2; 3]), (354, vec![3; 2])] {
         let recipes = std::iter::successors(Some(Recipe::tcp(100)), |last| Some(last.next())).take(6);
         let frames = recipes.map(|recipe| recipe.frame()).collect::<Vec<_>>();
-        let mut bench = Bench::new(2048, true).limited(longest);
+        let mut bench = Bench::new(2048, true);
+        bench.outlet.takes.longest = Some(longest);
         let results = merge(&mut bench, &frames, ChecksumState::Unknown);
         assert_same(&frames, &results.concat());
         assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), expected, "up to {longest} bytes");

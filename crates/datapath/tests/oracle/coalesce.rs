@@ -149,7 +149,8 @@ pub(crate) fn data(length: usize, from: u32) -> Vec<u8> {
 pub(crate) struct Bench {
     region: Region,
     pool: Pool,
-    outlet: Outlet,
+    /// Port that the merged packets are for.
+    pub(crate) outlet: Outlet,
     coalescer: Coalescer,
 }
 
@@ -169,12 +170,6 @@ impl Bench {
         let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
         let (pool, coalescer) = (region.pool(), Coalescer::new(0));
         Self { region, pool, outlet, coalescer }
-    }
-
-    /// The same for a port that takes super-packets of up to so many bytes.
-    pub(crate) fn limited(mut self, longest: u32) -> Self {
-        self.outlet.takes.longest = Some(longest);
-        self
     }
 
     /// Merges packets; returns each with the frames that it is cut into again, in which the device has done its part.

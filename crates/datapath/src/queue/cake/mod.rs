@@ -24,10 +24,11 @@ use super::list::Turn;
 use super::mark::{set_traffic_class, traffic_class};
 use super::report::{FlowCounts, HostAddress, HostReport, QueueReport, TinState, flow_report, largest};
 use super::store::{PacketStore, Stored};
-use super::{Discipline, QueueDiscipline, QueueOptions, Refusal};
+use super::{QueueDiscipline, Refusal};
 use crate::steer::Hasher;
 use crate::units::Nanos;
 use crate::wire::{Dscp, TrafficClass};
+use core::any::Any;
 use polder_buffers::Packet;
 use schedule::{Entry, NO_HOST, Schedule};
 
@@ -109,6 +110,14 @@ impl Cake {
             tins: [TinState::default(); TINS],
             marks: 0,
         }
+    }
+
+    /// Changes the parameters; tins, the number of flows and the seed stay.
+    pub(super) fn adjust(&mut self, new: CakeOptions, link: LinkLayer) {
+        let CakeOptions { tins, flows, seed, .. } = self.options;
+        self.options = CakeOptions { tins, flows, seed, ..new };
+        self.schedule.set_quantum(new.quantum.max(LEAST_QUANTUM));
+        self.link = link;
     }
 
     /// Drops packets of the hosts that have most bytes.
@@ -235,13 +244,8 @@ impl QueueDiscipline for Cake {
         self.schedule.store.bytes()
     }
 
-    fn adjust(&mut self, options: &QueueOptions) {
-        if let Discipline::Cake(new) = options.discipline {
-            let CakeOptions { tins, flows, seed, .. } = self.options;
-            self.options = CakeOptions { tins, flows, seed, ..new };
-            self.schedule.set_quantum(new.quantum.max(LEAST_QUANTUM));
-            self.link = options.link;
-        }
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn take_marks(&mut self) -> u64 {
