@@ -1,8 +1,8 @@
 //! Cuts super-packets that take long at a queue's rate, before they enter it: the flows behind one would wait
 //! for all of its segments.
 //!
-//! Where the rate is in the configuration, the stages do this for packets that leave (`Takes::longest`). It is
-//! done here after a change of the rate by command, and for packets that come in.
+//! The stages do this for packets that leave, by the rate in the configuration (`Takes::longest`). It is done
+//! here after a change of the rate by command, and for packets that come in.
 
 use polder_buffers::{Batch, Packet, Pool};
 use polder_datapath::counters::WorkerCounters;
@@ -77,7 +77,7 @@ fn pass_segments(mut cutting: Cutting, pool: &mut Pool, put: &mut impl FnMut(Pac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polder_buffers::{Region, RegionOptions, Segmentation, SegmentationKind};
+    use polder_buffers::{Region, RegionOptions, Segmentation, SegmentationKind, wire_packets};
     use polder_datapath::queue::Discipline;
     use polder_datapath::segment::Measure;
 
@@ -116,11 +116,9 @@ mod tests {
             }
             let (mut lengths, mut on_the_wire) = (Vec::new(), 0);
             cut(&mut batch, longest, (&mut pool, &counters), |batch, pool| {
-                for packet in batch.drain() {
-                    lengths.push(packet.len());
-                    on_the_wire += packet.wire_packets;
-                    pool.release_packet(packet);
-                }
+                on_the_wire += wire_packets(batch);
+                lengths.extend(batch.iter().map(Packet::len));
+                pool.release(batch);
             });
             assert_eq!((lengths.len(), on_the_wire), (packets, 11), "{kilobits} kbit/s");
             assert_eq!(lengths.last(), Some(&60), "the order stays");

@@ -4,10 +4,9 @@
 //! packets wait there, and go through the stages when they leave it. Super-packets that would take long at
 //! the rate are cut before they enter.
 
-use super::Worker;
 use super::cut::{cut, is_long, longest};
 use super::outlet::{NewQueue, Waiting, refuse};
-use polder_buffers::{Batch, Pool, PortId};
+use polder_buffers::{Batch, Packet, Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::DropReason;
 use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, QueueReport};
@@ -98,18 +97,19 @@ impl Inlets {
         self.count(counters);
     }
 
-    /// Dequeues up to a batch of one port's packets, as far as the rate allows, or all that wait if
-    /// `at_once`. Returns the port; `None` if no packet may leave.
+    /// Dequeues up to a batch of one port's packets: as far as the rate allows, and whatever the rate if
+    /// `at_once` is true for the port. Returns the port; `None` if no packet may leave.
     pub(super) fn take(
         &mut self,
         batch: &mut Batch,
-        at_once: bool,
+        at_once: &impl Fn(PortId) -> bool,
         with: InletContext<'_>,
     ) -> Option<PortId> {
         let InletContext { now, pool, counters } = with;
         let mut port = None;
         for inlet in &mut self.0 {
-            inlet.fill(batch, at_once, InletContext { now, pool, counters });
+            let is_at_once = at_once(inlet.port);
+            inlet.fill(batch, is_at_once, InletContext { now, pool, counters });
             inlet.publish();
             if !batch.is_empty() {
                 port = Some(inlet.port);
@@ -148,26 +148,6 @@ impl Inlets {
     }
 }
 
-impl Worker {
-    /// Gives a port an inlet, or removes it: waiting packets go through the stages then.
-    #[cold]
-    pub(super) fn set_inlet(&mut self, port: PortId, inlet: Option<Box<NewQueue>>) {
-        let now = self.clock.now();
-        self.senders.now = now;
-        match inlet {
-            Some(new) => {
-                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
-                self.inlets.set(port, *new, with);
-            }
-            None => {
-                while self.let_in(now, true) {}
-                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
-                self.inlets.remove(port, with);
-            }
-        }
-    }
-}
-
 impl Inlet {
     fn put(&mut self, batch: &mut Batch, with: InletContext<'_>) {
         let InletContext { now, pool, counters: worker } = with;
@@ -188,14 +168,14 @@ impl Inlet {
         let InletContext { now, pool, counters: worker } = with;
         let Self { queue, counters, waiting, .. } = self;
         let region = pool.region().id();
+        let mut dropped = |waiting: &mut Waiting, packet: Packet, why| {
+            waiting.remove(&packet, region);
+            refuse(packet, why, pool, &mut None, counters, worker);
+        };
         while !batch.is_full() {
-            let packet = if at_once {
-                queue.clear().next()
-            } else {
-                queue.take(now, |packet, why| {
-                    waiting.remove(&packet, region);
-                    refuse(packet, why, pool, &mut None, counters, worker);
-                })
+            let packet = match at_once {
+                true => queue.clear().next(),
+                false => queue.take(now, |packet, why| dropped(waiting, packet, why)),
             };
             let Some(packet) = packet else { break };
             waiting.remove(&packet, region);

@@ -1,7 +1,7 @@
 //! One round of a worker: a turn for each queue, then handed-over packets, then sending and reclaiming.
 
 use super::inlet::{InletContext, Inlets};
-use super::{Report, Worker};
+use super::{NewQueue, Report, Worker};
 use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::TurnContext;
 use polder_datapath::port::{Budget, Turn};
@@ -26,7 +26,7 @@ impl Worker {
         self.senders.now = now;
         self.senders.is_watched = self.engine.captures().is_some();
         let (mut busy, packets) = self.cycle(now);
-        busy |= self.let_in(now, false);
+        busy |= self.let_in(now, |_| false);
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
         }
@@ -161,12 +161,30 @@ impl Worker {
         }
     }
 
-    /// Lets packets of inlets through the stages: as many as the rates allow, or all if `at_once`. Returns true
-    /// if another call should follow at once.
-    pub(super) fn let_in(&mut self, now: Nanos, at_once: bool) -> bool {
+    /// Gives a port an inlet, or removes it: waiting packets go through the stages then.
+    #[cold]
+    pub(super) fn set_inlet(&mut self, port: PortId, inlet: Option<Box<NewQueue>>) {
+        let now = self.clock.now();
+        self.senders.now = now;
+        match inlet {
+            Some(new) => {
+                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+                self.inlets.set(port, *new, with);
+            }
+            None => {
+                while self.let_in(now, |other| other == port) {}
+                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+                self.inlets.remove(port, with);
+            }
+        }
+    }
+
+    /// Lets packets of inlets through the stages: as many as the rates allow, and all of ports for which
+    /// `at_once` is true. Returns true if another call should follow at once.
+    pub(super) fn let_in(&mut self, now: Nanos, at_once: impl Fn(PortId) -> bool) -> bool {
         for _ in 0..Inlets::turn() {
             let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
-            let Some(port) = self.inlets.take(&mut self.batch, at_once, with) else { return false };
+            let Some(port) = self.inlets.take(&mut self.batch, &at_once, with) else { return false };
             self.dispatch(port, false, false, now);
         }
         true
@@ -212,7 +230,7 @@ impl Worker {
             if self.inlets.has(port) {
                 let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
                 self.inlets.put(port, &mut self.batch, with);
-                self.let_in(now, false);
+                self.let_in(now, |_| false);
             } else {
                 self.dispatch(port, turn == Turn::OutOfBudget, timed, now);
             }
