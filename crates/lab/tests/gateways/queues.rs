@@ -230,7 +230,7 @@ fn hosts_with_1_and_32_flows_share_equally() {
     net.gateway.stop();
 }
 
-/// Where the hosts of [`HOSTS`] send to in the test of a shaper: machines behind two ports.
+/// Machines behind two ports, to which packets come in by a third.
 const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 94, 0, 5), Ipv4Addr::new(10, 94, 0, 6)];
 
 /// Packets that come in by one port leave by two others, and have one rate and one queue.

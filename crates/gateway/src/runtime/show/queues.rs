@@ -101,10 +101,9 @@ impl QueueQuestion {
         let (sender, answers) = sync_channel(2 * most + 1);
         for port in &ports {
             let states = port.queues.iter().chain(&port.inlets).filter(|state| state.options.is_some());
-            for number in states.map(|state| state.worker).collect::<BTreeSet<_>>() {
-                if let Some(worker) = gateway.workers.get(number) {
-                    worker.send(Command::ReportQueue(port.configuration.id, sender.clone()));
-                }
+            let numbers = states.map(|state| state.worker).collect::<BTreeSet<_>>();
+            for worker in numbers.into_iter().filter_map(|number| gateway.workers.get(number)) {
+                worker.send(Command::ReportQueue(port.configuration.id, sender.clone()));
             }
         }
         let name = |port: &&PortState| (port.configuration.id, port.configuration.name.clone());
