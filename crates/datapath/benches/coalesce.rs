@@ -42,6 +42,7 @@ fn measure(name: &str, place: impl Fn(u16) -> (u16, u16), checksum: ChecksumStat
         only_ipv4_segments: false,
         udp_segments: true,
         tunnel_segments: true,
+        longest: None,
     };
     let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
     let mut coalescer = Coalescer::new(0);

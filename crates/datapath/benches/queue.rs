@@ -33,7 +33,7 @@ fn main() {
             ("fq_codel", Discipline::FqCodel(FqCodelOptions { flows: 65_536, ..fq_codel })),
             ("cake", Discipline::Cake(CakeOptions { flows: 16_384, ..cake })),
         ] {
-            let options = QueueOptions { discipline, limit_bytes: 8_000_000, rate: None };
+            let options = QueueOptions::new(discipline, 8_000_000);
             print(name, flows, with(EgressQueue::new(&options), flows, &mut pool));
         }
     }

@@ -28,12 +28,27 @@ pub struct Takes {
     pub udp_segments: bool,
     /// Super-packets in a tunnel over UDP, whose outer headers each segment gets.
     pub tunnel_segments: bool,
+    /// Maximum length of a super-packet in bytes, Ethernet header included; `None` for no limit.
+    pub longest: Option<u32>,
 }
 
 impl Takes {
+    /// True if the port takes the packet as it is.
+    #[inline]
+    pub fn takes(self, packet: &Packet) -> bool {
+        packet.segmentation.kind == SegmentationKind::None
+            || self.takes_segmentation(packet.segmentation) && self.takes_length(packet.len())
+    }
+
+    /// True if the port takes super-packets of `bytes` bytes.
+    #[inline]
+    pub fn takes_length(self, bytes: usize) -> bool {
+        self.longest.is_none_or(|longest| bytes as u64 <= u64::from(longest))
+    }
+
     /// True if the port takes packets with this segmentation.
     #[inline]
-    pub fn takes(self, segmentation: Segmentation) -> bool {
+    fn takes_segmentation(self, segmentation: Segmentation) -> bool {
         let takes_kind = match segmentation.kind {
             SegmentationKind::None => return true,
             SegmentationKind::Tcp4 => self.segments,

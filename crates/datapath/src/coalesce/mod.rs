@@ -153,7 +153,7 @@ impl Coalescer {
         }
         if candidate.part != MergePosition::None
             && let Some(open) = self.runs.get_mut(usize::from(run))
-            && let Some(goes_on) = open.join(packet, &candidate, batch)
+            && let Some(goes_on) = open.join(packet, &candidate, batch, takes)
         {
             self.joins[usize::from(number)] = run;
             self.places[place] = if goes_on { run } else { NONE };
@@ -218,7 +218,7 @@ impl Run {
 
     /// Appends a packet with the same hash if it continues the flow. `Some(true)` if further packets may
     /// follow, `None` if it does not join.
-    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch) -> Option<bool> {
+    fn join(&mut self, packet: &Packet, next: &Candidate, batch: &Batch, takes: Takes) -> Option<bool> {
         let first = &self.first;
         let head = batch.get(usize::from(self.head))?;
         let is_next = next.protocol == first.protocol
@@ -228,8 +228,10 @@ impl Run {
             && (!next.protocol.is_v4() || next.identification == self.next_identification())
             && (!next.protocol.is_tcp() || next.sequence == first.sequence.wrapping_add(self.payload));
         let frames = frames(packet);
+        let payload = self.payload + next.payload;
         let fits = usize::from(self.frames) + usize::from(frames) <= MOST_FRAMES
-            && u32::from(first.headers - first.network) + self.payload + next.payload <= LONGEST_PACKET;
+            && u32::from(first.headers - first.network) + payload <= LONGEST_PACKET
+            && takes.takes_length(usize::from(first.headers) + payload as usize);
         if !is_next || !fits || !same_headers(head, packet, next) {
             return None;
         }

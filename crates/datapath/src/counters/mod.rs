@@ -141,6 +141,8 @@ pub struct WorkerCounters {
     pub taken_over: Counter,
     /// Packets in egress queues. A gauge.
     pub queued: Counter,
+    /// Received packets in queues in front of the stages. A gauge.
+    pub waiting_to_enter: Counter,
     /// Frames in the worker's cache. A gauge.
     pub cached_frames: Counter,
     /// Number of times that no frame was free.

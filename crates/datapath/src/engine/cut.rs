@@ -65,7 +65,7 @@ impl<E: Egress, C: FnMut() -> Nanos> Pipeline<'_, E, C> {
     fn leaves_whole(&self, packet: &Packet) -> bool {
         packet.segmentation.kind == SegmentationKind::None
             || is_dropped(packet)
-            || takes_of(packet.egress, &self.tables.outlets).takes(packet.segmentation)
+            || takes_of(packet.egress, &self.tables.outlets).takes(packet)
     }
 
     fn cut_one(&mut self, packet: Packet, cut: &mut Batch, place: CutPoint) {

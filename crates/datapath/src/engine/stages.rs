@@ -197,7 +197,7 @@ pub(super) fn goes_on(
         // An encapsulated packet is segmented as late as possible.
         return match tunnel {
             Some(tunnel) => tunnel.takes_uncut(packet, context),
-            None => takes.takes(packet.segmentation),
+            None => takes.takes(packet),
         };
     }
     complete(packet, takes, context);

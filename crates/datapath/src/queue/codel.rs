@@ -5,6 +5,7 @@
 
 use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Parameters of CoDel.
@@ -179,6 +180,11 @@ impl CodelQueue {
     pub(super) fn new(options: CodelOptions, fifo: Fifo) -> Self {
         Self { fifo, codel: Codel::new(options) }
     }
+
+    /// Changes the parameters.
+    pub(super) fn adjust(&mut self, options: CodelOptions) {
+        self.codel.options = options;
+    }
 }
 
 impl QueueDiscipline for CodelQueue {
@@ -196,6 +202,10 @@ impl QueueDiscipline for CodelQueue {
 
     fn pop(&mut self) -> Option<(Packet, Nanos)> {
         self.fifo.pop()
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn len(&self) -> usize {

@@ -1,7 +1,8 @@
 //! Interface of queue disciplines.
 
-use super::link::LinkLayer;
+use super::report::{FlowCounts, QueueReport, TinState};
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Reason why a queue drops a packet.
@@ -31,15 +32,30 @@ pub trait QueueDiscipline: core::fmt::Debug + Send {
     /// Bytes in the queue, Ethernet headers included, FCS excluded.
     fn bytes(&self) -> u64;
 
-    /// Bytes that a packet occupies on the link; the rate is charged for them.
-    fn charge(&self, packet: &Packet) -> u64 {
-        LinkLayer::Plain.charge(packet)
-    }
+    /// The queue itself, for a change of parameters that only its own kind has.
+    fn as_any(&mut self) -> &mut dyn Any;
 
     /// Number of packets marked with "congestion experienced" since the last call; a super-packet counts as
     /// its segments.
     fn take_marks(&mut self) -> u64 {
         0
+    }
+
+    /// State of each tin, whose events the caller takes; empty for a discipline without tins.
+    fn tins(&mut self) -> &mut [TinState] {
+        &mut []
+    }
+
+    /// Number of flows that take turns, and of those that started since the last call; 0 for a discipline
+    /// without flows.
+    fn take_flow_counts(&mut self) -> FlowCounts {
+        FlowCounts::default()
+    }
+
+    /// Flows and hosts with most bytes; empty for a discipline without flows.
+    #[cold]
+    fn report(&self, _now: Nanos) -> QueueReport {
+        QueueReport::default()
     }
 
     /// True if the queue is empty.

@@ -2,6 +2,7 @@
 
 use super::{Fifo, QueueDiscipline, Refusal};
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 impl QueueDiscipline for Fifo {
@@ -13,6 +14,10 @@ impl QueueDiscipline for Fifo {
 
     fn dequeue(&mut self, _: Nanos, _: &mut dyn FnMut(Packet, Refusal)) -> Option<(Packet, Nanos)> {
         Self::pop(self)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn pop(&mut self) -> Option<(Packet, Nanos)> {

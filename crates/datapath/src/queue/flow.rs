@@ -15,12 +15,14 @@ pub struct Aqm {
     pub ecn: bool,
     /// Time in the queue from which ECN-capable packets are marked, whatever CoDel decides.
     pub ce_threshold: Option<Nanos>,
+    /// Largest number of packets that a full queue drops at a time (RFC 8290, 4.1.3); at least 1.
+    pub drop_batch: u32,
 }
 
 impl Default for Aqm {
-    /// As RFC 8290, 5.2 advises: CoDel's defaults, ECN, no threshold.
+    /// As RFC 8290, 5.2 advises: CoDel's defaults, ECN, no threshold, batches of 64.
     fn default() -> Self {
-        Self { codel: CodelOptions::default(), ecn: true, ce_threshold: None }
+        Self { codel: CodelOptions::default(), ecn: true, ce_threshold: None, drop_batch: 64 }
     }
 }
 
@@ -119,10 +121,7 @@ pub(super) fn relieve(
     }
 }
 
-/// Largest number of packets that a full queue drops at a time (RFC 8290, 4.1.3).
-const DROP_BATCH: usize = 64;
-
-/// Number of packets that a full queue of `len` packets drops at a time.
-pub(super) fn drop_batch(len: usize) -> usize {
-    (len / 16).clamp(1, DROP_BATCH)
+/// Number of packets that a full queue of `len` packets drops at a time: a sixteenth, at most `most`.
+pub(super) fn drop_batch(len: usize, most: u32) -> usize {
+    (len / 16).clamp(1, usize::try_from(most).unwrap_or(usize::MAX).max(1))
 }

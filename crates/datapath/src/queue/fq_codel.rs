@@ -10,11 +10,14 @@
 //! compares with the longest packet.
 
 use super::flow::{Aqm, Flow, Refuse, drop_batch, relieve};
+use super::link::LinkLayer;
 use super::list::{Link, Linked, Turn, Turns};
+use super::report::{FlowCounts, QueueReport, flow_report, largest};
 use super::store::{PacketStore, Stored};
 use super::{QueueDiscipline, Refusal};
 use crate::steer::Hasher;
 use crate::units::Nanos;
+use core::any::Any;
 use polder_buffers::Packet;
 
 /// Parameters of FQ-CoDel.
@@ -35,6 +38,12 @@ impl FqCodelOptions {
     pub const LEAST_QUANTUM: u32 = 256;
     /// Largest number of flows.
     pub const MOST_FLOWS: u32 = 65_536;
+
+    /// The same with a quantum and a number of flows in range.
+    fn in_range(self) -> Self {
+        let flows = self.flows.clamp(1, Self::MOST_FLOWS);
+        Self { quantum: self.quantum.max(Self::LEAST_QUANTUM), flows, ..self }
+    }
 }
 
 impl Default for FqCodelOptions {
@@ -65,28 +74,38 @@ impl Linked for Entry {
 #[derive(Debug)]
 pub(super) struct FqCodel {
     options: FqCodelOptions,
+    link: LinkLayer,
     hasher: Hasher,
     entries: Box<[Entry]>,
     /// By flow: bytes that wait.
     backlogs: Box<[u32]>,
     turns: Turns,
+    counts: FlowCounts,
     store: PacketStore,
     marks: u64,
 }
 
 impl FqCodel {
-    pub(super) fn new(options: FqCodelOptions, store: PacketStore) -> Self {
-        let flows = options.flows.clamp(1, FqCodelOptions::MOST_FLOWS);
-        let quantum = options.quantum.max(FqCodelOptions::LEAST_QUANTUM);
+    pub(super) fn new(options: FqCodelOptions, link: LinkLayer, store: PacketStore) -> Self {
+        let options = options.in_range();
         Self {
-            options: FqCodelOptions { quantum, flows, ..options },
+            options,
+            link,
             hasher: Hasher::mixed(options.seed, false),
-            entries: (0..flows).map(|_| Entry::default()).collect(),
-            backlogs: (0..flows).map(|_| 0).collect(),
+            entries: (0..options.flows).map(|_| Entry::default()).collect(),
+            backlogs: (0..options.flows).map(|_| 0).collect(),
             turns: Turns::default(),
+            counts: FlowCounts::default(),
             store,
             marks: 0,
         }
+    }
+
+    /// Changes the parameters; the number of flows and the seed stay.
+    pub(super) fn adjust(&mut self, new: FqCodelOptions, link: LinkLayer) {
+        let FqCodelOptions { flows, seed, .. } = self.options;
+        self.options = FqCodelOptions { flows, seed, ..new.in_range() };
+        self.link = link;
     }
 
     /// Flow of a packet.
@@ -100,8 +119,8 @@ impl FqCodel {
     /// Drops packets of the flows that have most bytes, from their heads (4.1.3).
     #[cold]
     fn drop_from_fattest(&mut self, refuse: Refuse<'_>) {
-        let Self { entries, backlogs, store, .. } = self;
-        relieve(backlogs, drop_batch(store.len()), |index, backlog| {
+        let Self { options, entries, backlogs, store, .. } = self;
+        relieve(backlogs, drop_batch(store.len(), options.aqm.drop_batch), |index, backlog| {
             let Some(stored) = entries[index].flow.pop(store, backlog) else { return false };
             refuse(stored.packet, Refusal::Full);
             true
@@ -114,12 +133,13 @@ impl FqCodel {
         &mut self,
         mut take: impl FnMut(&mut Flow, &mut PacketStore, &mut u32, &mut u64) -> Option<Stored>,
     ) -> Option<(Packet, Nanos)> {
-        let Self { options, entries, backlogs, turns, store, marks, .. } = self;
+        let Self { options, entries, backlogs, turns, counts, store, marks, .. } = self;
         loop {
             let index = turns.first()?;
             let entry = &mut entries[index as usize];
             if entry.flow.deficit <= 0 {
                 entry.flow.deficit += i64::from(options.quantum);
+                counts.moved(entry.turn, Turn::Old);
                 entry.turn = Turn::Old;
                 turns.pop(entries);
                 turns.old.push(index, entries);
@@ -130,7 +150,9 @@ impl FqCodel {
                 return Some((stored.packet, stored.came));
             }
             let was_new = entry.turn == Turn::New;
-            entry.turn = if was_new { Turn::Old } else { Turn::Idle };
+            let turn = if was_new { Turn::Old } else { Turn::Idle };
+            counts.moved(entry.turn, turn);
+            entry.turn = turn;
             turns.pop(entries);
             if was_new {
                 // So that a flow does not go first again as soon as it has a packet.
@@ -150,13 +172,14 @@ impl QueueDiscipline for FqCodel {
             self.drop_from_fattest(refuse);
         }
         let index = self.index(&packet);
-        let charge = u32::try_from(self.charge(&packet)).unwrap_or(u32::MAX);
+        let charge = u32::try_from(self.link.charge(&packet)).unwrap_or(u32::MAX);
         let entry = &mut self.entries[index as usize];
         if let Err(packet) = self.store.append(&mut entry.flow.chain, Stored { packet, came, charge }) {
             return refuse(packet, Refusal::Full);
         }
         self.backlogs[index as usize] += u32::try_from(bytes).unwrap_or(u32::MAX);
         if entry.turn == Turn::Idle {
+            self.counts.moved(Turn::Idle, Turn::New);
             entry.turn = Turn::New;
             entry.flow.deficit = i64::from(self.options.quantum);
             self.turns.new.push(index, &mut self.entries);
@@ -180,7 +203,24 @@ impl QueueDiscipline for FqCodel {
         self.store.bytes()
     }
 
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
     fn take_marks(&mut self) -> u64 {
         core::mem::take(&mut self.marks)
+    }
+
+    fn take_flow_counts(&mut self) -> FlowCounts {
+        self.counts.take()
+    }
+
+    #[cold]
+    fn report(&self, now: Nanos) -> QueueReport {
+        let report = |(bytes, index): (u32, usize)| {
+            let Entry { flow, turn, .. } = &self.entries[index];
+            flow_report((&self.store, flow.chain), (bytes, *turn, 0), now)
+        };
+        QueueReport { flows: largest(&self.backlogs).into_iter().map(report).collect(), hosts: Vec::new() }
     }
 }

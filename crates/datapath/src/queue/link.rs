@@ -5,33 +5,48 @@ use polder_buffers::Packet;
 
 /// Framing of the link behind a port, which may be another one than the port's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkLayer {
-    /// Packets are counted as they are: Ethernet headers included, FCS excluded.
+pub struct LinkLayer {
+    /// Bytes that the link adds to a frame, -64 to 256; the frame has an Ethernet header and no FCS.
+    pub overhead: i16,
+    /// Minimum number of bytes of a frame with its overhead; the link pads shorter ones.
+    pub mpu: u16,
+    /// Coding of the frame with its overhead.
+    pub framing: Framing,
+}
+
+/// Coding of frames on a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// A byte takes a byte.
     #[default]
     Plain,
-    /// Ethernet with FCS, preamble and gap: 24 bytes more, 84 at least (IEEE 802.3, 4A.4.2).
-    Ethernet,
-    /// PPPoE over VDSL2: 16 bytes more than Ethernet without FCS, and 65 for 64 (ITU-T G.992.3, annex N).
-    Pppoe,
-    /// Cable modem: FCS included, 64 bytes at least (DOCSIS 3.1, rates are of the Ethernet frame).
-    Docsis,
-    /// PPPoE with LLC/SNAP over AAL5: 26 bytes more, in cells of 53 for 48 (RFC 2684, RFC 2516).
+    /// Packet transfer mode of DSL: 65 bytes for 64 (ITU-T G.992.3, annex N).
+    Ptm,
+    /// AAL5 over ATM: cells of 53 bytes for 48 (ITU-T I.363.5).
     Atm,
 }
 
 impl LinkLayer {
+    /// Packets are counted as they are: Ethernet headers included, FCS excluded.
+    pub const RAW: Self = Self { overhead: 0, mpu: 0, framing: Framing::Plain };
+    /// Ethernet with FCS, preamble and gap (IEEE 802.3, 4A.4.2).
+    pub const ETHERNET: Self = Self { overhead: 24, mpu: 84, framing: Framing::Plain };
+    /// Cable modem: FCS included (DOCSIS 3.1, rates are of the Ethernet frame).
+    pub const DOCSIS: Self = Self { overhead: 4, mpu: 64, framing: Framing::Plain };
+    /// PPPoE over VDSL2: 16 bytes more than Ethernet without FCS (ITU-T G.992.3, annex N).
+    pub const PPPOE_PTM: Self = Self { overhead: 16, mpu: 0, framing: Framing::Ptm };
+    /// PPPoE with LLC/SNAP over AAL5 (RFC 2684, RFC 2516).
+    pub const PPPOE_LLCSNAP: Self = Self { overhead: 26, mpu: 0, framing: Framing::Atm };
+
     /// Bytes on the link for a frame of `bytes` bytes, Ethernet header included, FCS excluded.
     #[inline]
     pub const fn bytes(self, bytes: u64) -> u64 {
-        match self {
-            Self::Plain => bytes,
-            Self::Ethernet => at_least(bytes + 24, 84),
-            Self::Pppoe => {
-                let framed = bytes + 16;
-                framed + framed.div_ceil(64)
-            }
-            Self::Docsis => at_least(bytes + 4, 64),
-            Self::Atm => (bytes + 26).div_ceil(48) * 53,
+        let framed = bytes.saturating_add_signed(self.overhead as i64);
+        let framed = if framed < self.mpu as u64 { self.mpu as u64 } else { framed };
+        match self.framing {
+            Framing::Plain => framed,
+            Framing::Ptm => framed + framed.div_ceil(64),
+            Framing::Atm => framed.div_ceil(48) * 53,
         }
     }
 
@@ -53,10 +68,6 @@ impl LinkLayer {
     }
 }
 
-const fn at_least(bytes: u64, least: u64) -> u64 {
-    if bytes < least { least } else { bytes }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,11 +75,12 @@ mod tests {
     #[test]
     fn each_link_has_its_overhead() {
         let of = |link: LinkLayer| [60, 1514].map(|bytes| link.bytes(bytes));
-        assert_eq!(of(LinkLayer::Plain), [60, 1514]);
-        assert_eq!(of(LinkLayer::Ethernet), [84, 1538]);
-        assert_eq!(LinkLayer::Ethernet.bytes(20), 84, "the shortest frame and its gap");
-        assert_eq!(of(LinkLayer::Pppoe), [76 + 2, 1530 + 24]);
-        assert_eq!(of(LinkLayer::Docsis), [64, 1518]);
-        assert_eq!(of(LinkLayer::Atm), [2 * 53, 33 * 53], "1540 bytes take 33 cells");
+        assert_eq!(of(LinkLayer::RAW), [60, 1514]);
+        assert_eq!(of(LinkLayer::ETHERNET), [84, 1538]);
+        assert_eq!(LinkLayer::ETHERNET.bytes(20), 84, "the shortest frame and its gap");
+        assert_eq!(of(LinkLayer::PPPOE_PTM), [76 + 2, 1530 + 24]);
+        assert_eq!(of(LinkLayer::DOCSIS), [64, 1518]);
+        assert_eq!(LinkLayer { overhead: -14, ..LinkLayer::RAW }.bytes(10), 0, "never less than nothing");
+        assert_eq!(of(LinkLayer::PPPOE_LLCSNAP), [2 * 53, 33 * 53], "1540 bytes take 33 cells");
     }
 }

@@ -7,10 +7,12 @@
 //! intact, and no ticket waits for a dropped packet (E8). Each sending queue of a device has its own, so
 //! workers do not contend (E3). A discipline is one file, a [`QueueDiscipline`], and a variant of
 //! [`Discipline`]: [`drop_tail`], [`codel`], [`fq_codel`] (RFC 8290) and [`cake`]. A queue can limit its
-//! [rate](pace), for which a super-packet is charged by [what its segments occupy](link).
+//! [rate](pace), for which a super-packet is charged by [what its segments occupy](link). Its parameters change
+//! while packets wait ([`QueueOptions::is_adjustable_to`]); a [report] names the flows that have most of them.
 
 pub mod cake;
 pub mod codel;
+mod counters;
 mod discipline;
 pub mod drop_tail;
 mod fifo;
@@ -20,20 +22,22 @@ pub mod link;
 mod list;
 mod mark;
 pub mod pace;
+pub mod report;
 mod store;
 pub mod waits;
 
-pub use cake::{CakeOptions, Isolation, Tins};
+pub use cake::{CakeOptions, Isolation, TIN_NAMES, Tins};
 pub use codel::{Codel, CodelOptions, CodelState};
+pub use counters::{EgressCounters, TinCounters, TinsCounters};
 pub use discipline::{QueueDiscipline, Refusal};
 pub use fifo::Fifo;
 pub use flow::Aqm;
 pub use fq_codel::FqCodelOptions;
-pub use link::LinkLayer;
+pub use link::{Framing, LinkLayer};
 pub use pace::Pace;
+pub use report::QueueReport;
 pub use waits::Waits;
 
-use crate::counters::{Counter, totals};
 use crate::units::{BytesPerSecond, Nanos};
 use polder_buffers::{Batch, Packet};
 use store::PacketStore;
@@ -59,8 +63,18 @@ impl Discipline {
         match self {
             Self::DropTail => Box::new(fifo()),
             Self::Codel(options) => Box::new(codel::CodelQueue::new(options, fifo())),
-            Self::FqCodel(options) => Box::new(fq_codel::FqCodel::new(options, store())),
-            Self::Cake(options) => Box::new(cake::Cake::new(options, store())),
+            Self::FqCodel(options) => Box::new(fq_codel::FqCodel::new(options, queue.link, store())),
+            Self::Cake(options) => Box::new(cake::Cake::new(options, queue.link, store())),
+        }
+    }
+
+    /// The same with this seed, if it has flows.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        match self {
+            Self::DropTail | Self::Codel(_) => self,
+            Self::FqCodel(options) => Self::FqCodel(FqCodelOptions { seed, ..options }),
+            Self::Cake(options) => Self::Cake(CakeOptions { seed, ..options }),
         }
     }
 }
@@ -74,9 +88,34 @@ pub struct QueueOptions {
     pub limit_bytes: u64,
     /// Maximum rate; `None` for no limit.
     pub rate: Option<BytesPerSecond>,
+    /// Link whose overhead packets are charged for.
+    pub link: LinkLayer,
 }
 
 impl QueueOptions {
+    /// Options without a rate, for a link without overhead.
+    pub const fn new(discipline: Discipline, limit_bytes: u64) -> Self {
+        Self { discipline, limit_bytes, rate: None, link: LinkLayer::RAW }
+    }
+
+    /// True if a queue with these options can take `other` while packets wait in it; if not, another queue
+    /// has to [take over](EgressQueue::take_over) its packets.
+    pub fn is_adjustable_to(&self, other: &Self) -> bool {
+        let is_same_discipline = match (self.discipline, other.discipline) {
+            (Discipline::DropTail, Discipline::DropTail) | (Discipline::Codel(_), Discipline::Codel(_)) => {
+                true
+            }
+            (Discipline::FqCodel(old), Discipline::FqCodel(new)) => old.flows == new.flows,
+            // In another tin, a flow would overtake its waiting packets.
+            (Discipline::Cake(old), Discipline::Cake(new)) => old.flows == new.flows && old.tins == new.tins,
+            (
+                Discipline::DropTail | Discipline::Codel(_) | Discipline::FqCodel(_) | Discipline::Cake(_),
+                _,
+            ) => false,
+        };
+        is_same_discipline && self.limit_bytes == other.limit_bytes
+    }
+
     /// Capacity in packets: one for each [`BYTES_A_PACKET`](Self::BYTES_A_PACKET) of `limit_bytes`, because a
     /// short packet takes a whole frame.
     pub fn limit_packets(&self) -> usize {
@@ -87,39 +126,12 @@ impl QueueOptions {
     pub const BYTES_A_PACKET: u64 = 512;
 }
 
-/// Counters of one queue; written by the owning worker.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct EgressCounters {
-    /// Packets offered to the queue.
-    pub entered: Counter,
-    /// Packets passed to the device.
-    pub left: Counter,
-    /// Bytes passed to the device.
-    pub left_bytes: Counter,
-    /// Packets dropped because the queue was full.
-    pub full: Counter,
-    /// Packets dropped to limit the delay.
-    pub delay: Counter,
-    /// Packets in the queue. A gauge.
-    pub waiting: Counter,
-    /// Bytes in the queue. A gauge.
-    pub waiting_bytes: Counter,
-    /// Time in nanoseconds that the last packet spent in the queue. A gauge.
-    pub wait_nanos: Counter,
-    /// Packets that left, by their time in the queue.
-    pub waits: Waits,
-}
-
-totals! {
-    EgressCounters { entered, left, left_bytes, full, delay } [waits];
-}
-
 /// Egress queue of a port: a discipline and a rate.
 #[derive(Debug)]
 pub struct EgressQueue {
     discipline: Box<dyn QueueDiscipline>,
     pace: Option<Pace>,
+    link: LinkLayer,
     wait: Nanos,
 }
 
@@ -127,11 +139,38 @@ impl EgressQueue {
     /// Creates an empty queue and allocates its memory.
     pub fn new(options: &QueueOptions) -> Self {
         let pace = options.rate.map(Pace::new);
-        Self { discipline: options.discipline.start(options), pace, wait: Nanos::default() }
+        let discipline = options.discipline.start(options);
+        Self { discipline, pace, link: options.link, wait: Nanos::default() }
+    }
+
+    /// Takes options that are [adjustable](QueueOptions::is_adjustable_to); waiting packets stay.
+    pub fn adjust(&mut self, options: &QueueOptions) {
+        let (queue, link) = (self.discipline.as_any(), options.link);
+        match options.discipline {
+            Discipline::DropTail => {}
+            Discipline::Codel(new) => {
+                queue.downcast_mut::<codel::CodelQueue>().into_iter().for_each(|queue| queue.adjust(new));
+            }
+            Discipline::FqCodel(new) => {
+                let queue = queue.downcast_mut::<fq_codel::FqCodel>();
+                queue.into_iter().for_each(|queue| queue.adjust(new, link));
+            }
+            Discipline::Cake(new) => {
+                queue.downcast_mut::<cake::Cake>().into_iter().for_each(|queue| queue.adjust(new, link));
+            }
+        }
+        self.link = options.link;
+        match (&mut self.pace, options.rate) {
+            (Some(pace), Some(rate)) => pace.set_rate(rate),
+            (pace, rate) => *pace = rate.map(Pace::new),
+        }
     }
 
     /// Enqueues all packets of `batch`; dropped packets are passed to `refuse`.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, mut refuse: impl FnMut(Packet, Refusal)) {
+        if let Some(pace) = self.pace.as_mut().filter(|_| self.discipline.is_empty()) {
+            pace.begin(now);
+        }
         for packet in batch.drain() {
             self.discipline.enqueue(packet, now, &mut refuse);
         }
@@ -146,7 +185,7 @@ impl EgressQueue {
         let (packet, came) = self.discipline.dequeue(now, &mut refuse)?;
         self.wait = now.since(came);
         if let Some(pace) = &mut self.pace {
-            pace.spend(self.discipline.charge(&packet), now);
+            pace.spend(self.link.charge(&packet), now);
         }
         Some(packet)
     }
@@ -181,12 +220,36 @@ impl EgressQueue {
         self.discipline.take_marks()
     }
 
+    /// State of each tin, whose events the caller takes; empty for a discipline without tins.
+    pub fn tins(&mut self) -> &mut [report::TinState] {
+        self.discipline.tins()
+    }
+
+    /// Number of flows that take turns, and of those that started since the last call.
+    pub fn take_flow_counts(&mut self) -> report::FlowCounts {
+        self.discipline.take_flow_counts()
+    }
+
+    /// Flows and hosts with most bytes.
+    ///
+    /// Cost: 4 bytes read per flow and per host of the discipline's tables, and an allocation.
+    #[cold]
+    pub fn report(&self, now: Nanos) -> QueueReport {
+        self.discipline.report(now)
+    }
+
     /// Takes the packets of the queue that this one replaces, with their times of arrival; packets beyond the
-    /// capacity are passed to `refuse`.
+    /// capacity are passed to `refuse`. What the old queue has sent counts for the rate of this one.
     pub fn take_over(&mut self, mut old: Self, mut refuse: impl FnMut(Packet, Refusal)) {
+        if let (Some(pace), Some(before)) = (&mut self.pace, &old.pace) {
+            pace.go_on_from(before);
+        }
+        let had_tins = !old.discipline.tins().is_empty();
         while let Some((packet, came)) = old.discipline.pop() {
             self.discipline.enqueue(packet, came, &mut refuse);
         }
+        // The packets have entered their tins once.
+        self.discipline.tins().iter_mut().filter(|_| had_tins).for_each(|tin| tin.events.entered = 0);
         self.wait = old.wait;
     }
 
@@ -214,7 +277,7 @@ mod tests {
     }
 
     fn drop_tail(limit_bytes: u64) -> QueueOptions {
-        QueueOptions { discipline: Discipline::DropTail, limit_bytes, rate: None }
+        QueueOptions::new(Discipline::DropTail, limit_bytes)
     }
 
     #[test]
@@ -315,7 +378,7 @@ mod tests {
         let mut pool = region.pool();
         let codel = CodelOptions { longest_packet: 100, ..CodelOptions::default() };
         let discipline = Discipline::Codel(codel);
-        let mut queue = EgressQueue::new(&QueueOptions { discipline, limit_bytes: 2_000_000, rate: None });
+        let mut queue = EgressQueue::new(&QueueOptions::new(discipline, 2_000_000));
         let (mut id, mut left, mut dropped) = (0, Vec::new(), Vec::new());
         for tick in 0..2000_u64 {
             // Three come and two go each millisecond.

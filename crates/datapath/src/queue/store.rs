@@ -112,6 +112,12 @@ impl PacketStore {
         Ok(())
     }
 
+    /// First packet of `chain` with its time of arrival.
+    pub(super) fn first(&self, chain: Chain) -> Option<(&Packet, Nanos)> {
+        let packet = self.packets.get(chain.first as usize)?.as_ref()?;
+        Some((packet, self.records.get(chain.first as usize)?.came))
+    }
+
     /// Removes the first packet of `chain`.
     #[inline]
     pub(super) fn pop(&mut self, chain: &mut Chain) -> Option<Stored> {

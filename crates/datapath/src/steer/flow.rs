@@ -35,7 +35,7 @@ pub struct Flow {
 /// Addresses and ports of a packet's flow; in a tunnel, of the inner packet's flow. `None` if the frame is
 /// malformed.
 #[cold]
-pub(super) fn name(packet: &Packet) -> Option<FlowName> {
+pub(crate) fn name(packet: &Packet) -> Option<FlowName> {
     let link = Link::parse(packet.bytes()).ok()?;
     let outer = Key::of(packet.bytes(), HeaderSummary::read(packet));
     let inner = outer.as_ref().filter(|key| !key.fragment).and_then(inner_ends);

@@ -21,6 +21,7 @@ mod work_batch;
 pub use board::{Board, BucketView, Flows};
 pub use bucket_policy::{BucketPolicy, Thresholds};
 pub use dispatcher::{Dispatcher, ReorderCursors};
+pub(crate) use flow::name as flow_name_of;
 pub use flow::{Flow, Hasher};
 pub use flow_name::{Ends, FlowName};
 pub use load::{Load, LoadMeter, Loads, WorkerLoad};

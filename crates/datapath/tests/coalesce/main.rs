@@ -74,6 +74,20 @@ fn neighbours_merge_when_they_are_alike() {
 }
 
 #[test]
+fn no_merged_packet_is_longer_than_its_port_takes() {
+    // Ethernet, IPv4 and TCP headers take 54 bytes.
+    for (longest, expected) in [(53, vec![1; 6]), (253, vec![1; 6]), (254, vec![2; 3]), (354, vec![3; 2])] {
+        let recipes = std::iter::successors(Some(Recipe::tcp(100)), |last| Some(last.next())).take(6);
+        let frames = recipes.map(|recipe| recipe.frame()).collect::<Vec<_>>();
+        let mut bench = Bench::new(2048, true);
+        bench.outlet.takes.longest = Some(longest);
+        let results = merge(&mut bench, &frames, ChecksumState::Unknown);
+        assert_same(&frames, &results.concat());
+        assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), expected, "up to {longest} bytes");
+    }
+}
+
+#[test]
 fn traffic_that_does_not_merge_is_looked_at_seldom_and_merges_again_soon() {
     let first = Recipe::tcp(100);
     let alone = [first.frame(), Recipe { port: first.port + 1, ..first.clone() }.frame()];

@@ -12,6 +12,7 @@ const ALL: Takes = Takes {
     only_ipv4_segments: false,
     udp_segments: true,
     tunnel_segments: true,
+    longest: None,
 };
 /// Payload bytes of the packet, and of a segment.
 const PAYLOAD: usize = 10_000;
@@ -93,6 +94,31 @@ fn what_the_underlay_takes_goes_whole_and_the_rest_is_cut_behind_the_tunnel() {
             assert_eq!((arrived.len(), far.drops()), (SEGMENTS, Vec::new()), "{case}");
             assert_eq!(payload(&arrived), frame[54..], "{case}");
         }
+    }
+}
+
+/// A port that takes super-packets up to a length gets longer ones as segments, plain and in a tunnel.
+#[test]
+fn super_packets_above_the_length_of_a_port_are_cut() {
+    let (frame, offloads) = uncut(SIZE);
+    // Ethernet, IPv4, UDP, VXLAN.
+    let outer = 14 + 20 + 8 + 8;
+    let whole = u32::try_from(frame.len() + outer).expect("as it was made");
+    for (longest, packets) in [(None, 1), (Some(whole), 1), (Some(whole - 1), SEGMENTS), (Some(0), SEGMENTS)]
+    {
+        let takes = Takes { longest, ..ALL };
+        let line = Line { is_vxlan: true, takes, dont_fragment: true, ..Line::default() };
+        let [mut near, mut far] = [End::Near, End::Far].map(|end| gateway(end, &line));
+        near.receive_with(ACCESS, &frame, offloads);
+        near.take(SECOND);
+        let sent = near.take(UNDERLAY);
+        assert_eq!((sent.len(), near.drops()), (packets, Vec::new()), "{longest:?}");
+        let ledger = &near.engine.counters().ledger;
+        assert_eq!((ledger.split.get(), ledger.merged.get()), (0, 0), "{longest:?}");
+        for Sent { bytes, offloads, .. } in &sent {
+            far.receive_with(UNDERLAY, bytes, *offloads);
+        }
+        assert_eq!(payload(&far.take(ACCESS)), frame[54..], "{longest:?}");
     }
 }
 

@@ -149,7 +149,8 @@ pub(crate) fn data(length: usize, from: u32) -> Vec<u8> {
 pub(crate) struct Bench {
     region: Region,
     pool: Pool,
-    outlet: Outlet,
+    /// Port that the merged packets are for.
+    pub(crate) outlet: Outlet,
     coalescer: Coalescer,
 }
 
@@ -164,6 +165,7 @@ impl Bench {
             only_ipv4_segments: false,
             udp_segments,
             tunnel_segments: true,
+            longest: None,
         };
         let outlet = Outlet { takes, coalesce: true, ..Outlet::plain() };
         let (pool, coalescer) = (region.pool(), Coalescer::new(0));

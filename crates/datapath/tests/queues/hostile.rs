@@ -5,7 +5,7 @@ use polder_datapath::queue::{Discipline, EgressQueue, FqCodelOptions, QueueOptio
 use polder_datapath::units::{BytesPerSecond, Nanos};
 
 fn with(options: FqCodelOptions, limit_bytes: u64) -> QueueOptions {
-    QueueOptions { discipline: Discipline::FqCodel(options), limit_bytes, rate: None }
+    QueueOptions::new(Discipline::FqCodel(options), limit_bytes)
 }
 
 #[test]

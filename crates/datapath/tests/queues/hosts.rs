@@ -41,7 +41,7 @@ fn a_host_with_one_flow_has_the_share_of_one_with_32() {
 fn a_host_that_opens_ten_thousand_flows_has_one_share_and_drops_its_own_packets() {
     let options = CakeOptions { isolation: Isolation::Source, seed: 1, ..CakeOptions::default() };
     let discipline = Discipline::Cake(options);
-    let mut network = Network::new(&QueueOptions { discipline, limit_bytes: 500_000, rate: None });
+    let mut network = Network::new(&QueueOptions::new(discipline, 500_000));
     // Twice the link's rate, a packet of each flow a second or so.
     for flow in 100..10_100 {
         let sender = Sender::Constant(RATE.time_of(500).0 * 5000);

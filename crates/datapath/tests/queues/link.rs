@@ -17,7 +17,7 @@ const NUMBERS: usize = 42;
 /// FQ-CoDel with so many flows that those of a test do not share one.
 pub(crate) fn fq_codel() -> QueueOptions {
     let options = FqCodelOptions { flows: 65_536, seed: 7, ..FqCodelOptions::default() };
-    QueueOptions { discipline: Discipline::FqCodel(options), limit_bytes: 4_000_000, rate: None }
+    QueueOptions::new(Discipline::FqCodel(options), 4_000_000)
 }
 
 /// As [`fq_codel`], with other AQM parameters.

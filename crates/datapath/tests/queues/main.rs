@@ -4,7 +4,9 @@
 //! loss or mark. Every run checks that each packet that entered has left, was dropped with a reason or waits,
 //! and that the packets of each flow leave in order.
 
+mod adjust;
 mod allocation;
+mod contents;
 #[path = "../allocation/counting_allocator.rs"]
 mod counting_allocator;
 mod delay;

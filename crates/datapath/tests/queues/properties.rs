@@ -3,7 +3,7 @@
 use super::link::{Frame, identity};
 use polder_buffers::{Batch, Packet, Pool, Region, RegionOptions};
 use polder_datapath::queue::{
-    Aqm, CakeOptions, Discipline, EgressQueue, FqCodelOptions, Isolation, QueueOptions,
+    Aqm, CakeOptions, Discipline, EgressCounters, EgressQueue, FqCodelOptions, Isolation, QueueOptions,
 };
 use polder_datapath::units::{BytesPerSecond, Nanos};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ enum Step {
     Take(u32),
     /// Time passes, or jumps back.
     Wait(i64),
-    /// The queue is replaced by one of another size.
+    /// The queue gets other options.
     Replace { limit_bytes: u64, flows: u32, rate: Option<u64> },
 }
 
@@ -29,7 +29,10 @@ fn step() -> impl Strategy<Value = Step> {
     );
     let wait = prop_oneof![8 => 0..30_000_000_i64, 1 => Just(3_600_000_000_000), 1 => -50_000_000..0_i64];
     let rate = proptest::option::of(1..10_000_000_u64);
-    let replace = (1..300_000_u64, 1..2000_u32, rate).prop_map(|(limit_bytes, flows, rate)| Step::Replace {
+    // As at the start, the queue is adjusted; with another size it is replaced.
+    let limit_bytes = prop_oneof![2 => Just(100_000), 1 => 1..300_000_u64];
+    let flows = prop_oneof![2 => Just(64), 1 => 1..2000_u32];
+    let replace = (limit_bytes, flows, rate).prop_map(|(limit_bytes, flows, rate)| Step::Replace {
         limit_bytes,
         flows,
         rate,
@@ -61,13 +64,13 @@ struct History {
     /// Packets with a mark: those that came with it and were not dropped, those that the queue says that it
     /// marked, and those that left.
     marked_before: u64,
-    marked_here: u64,
     marked_left: u64,
+    counters: EgressCounters,
 }
 
 fn options(which: usize, limit_bytes: u64, flows: u32, rate: Option<u64>) -> QueueOptions {
     let discipline = disciplines(flows).nth(which).expect("a discipline");
-    QueueOptions { discipline, limit_bytes, rate: rate.map(BytesPerSecond) }
+    QueueOptions { rate: rate.map(BytesPerSecond), ..QueueOptions::new(discipline, limit_bytes) }
 }
 
 /// Hosts of a flow: a few that share flows.
@@ -92,8 +95,8 @@ impl History {
             left: BTreeMap::new(),
             dropped: BTreeSet::new(),
             marked_before: 0,
-            marked_here: 0,
             marked_left: 0,
+            counters: EgressCounters::default(),
         }
     }
 
@@ -107,13 +110,19 @@ impl History {
             }
             Step::Wait(nanos) => self.now = Nanos(self.now.0.saturating_add_signed(nanos).max(1)),
             Step::Replace { limit_bytes, flows, rate } => {
-                self.limits = options(self.which, limit_bytes, flows, rate);
-                self.replace();
+                let old = std::mem::replace(&mut self.limits, options(self.which, limit_bytes, flows, rate));
+                match old.is_adjustable_to(&self.limits) {
+                    true => self.queue.adjust(&self.limits),
+                    false => self.replace(),
+                }
             }
         }
         let (packets, bytes) = (self.queue.len(), self.queue.bytes());
         assert!(packets <= self.limits.limit_packets(), "{packets} packets wait");
         assert!(bytes <= self.limits.limit_bytes || packets == 1, "{bytes} bytes wait");
+        let tins = self.queue.tins().iter().map(|tin| [tin.waiting, tin.waiting_bytes]);
+        let in_tins = tins.reduce(|sum, tin| [sum[0] + tin[0], sum[1] + tin[1]]);
+        assert!(in_tins.is_none_or(|sum| sum == [packets as u64, bytes]), "{in_tins:?} in tins");
     }
 
     fn put(&mut self, packets: u32, frame: Frame) {
@@ -138,7 +147,7 @@ impl History {
     }
 
     fn replace(&mut self) {
-        self.marked_here += self.queue.take_marks();
+        self.counters.publish(&mut self.queue);
         let old = std::mem::replace(&mut self.queue, EgressQueue::new(&self.limits));
         let mut dropped = Vec::new();
         self.queue.take_over(old, |packet, _| dropped.push(packet));
@@ -162,11 +171,16 @@ impl History {
 
     /// Empties the queue and checks the ends of all packets.
     fn end(mut self) {
-        self.marked_here += self.queue.take_marks();
+        self.counters.publish(&mut self.queue);
         let rest = self.queue.clear().collect::<Vec<_>>();
         rest.into_iter().for_each(|packet| self.leave(packet));
         assert_eq!((self.queue.len(), self.queue.bytes()), (0, 0));
-        assert_eq!(self.marked_before + self.marked_here, self.marked_left, "marks");
+        self.counters.publish(&mut self.queue);
+        let EgressCounters { marked, flows_new, flows_old, .. } = &self.counters;
+        assert_eq!(self.marked_before + marked.get(), self.marked_left, "marks");
+        assert_eq!((flows_new.get(), flows_old.get()), (0, 0), "flows of an empty queue");
+        let in_tins = self.counters.tins.iter().map(|tin| tin.marked.get()).sum::<u64>();
+        assert!(in_tins == marked.get() || self.queue.tins().is_empty(), "{in_tins} marks in tins");
         for ((flow, _), numbers) in &self.left {
             assert!(numbers.is_sorted(), "flow {flow}: {numbers:?}");
         }

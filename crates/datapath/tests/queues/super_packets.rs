@@ -33,17 +33,17 @@ fn a_super_packet_is_charged_for_its_segments() {
     let mut pool = pool();
     let packet = super_packet(1, 10_000, 1000, &mut pool);
     assert_eq!((packet.len(), packet.wire_packets), (10_042, 10));
-    assert_eq!(LinkLayer::Plain.charge(&packet), 10 * 1042);
-    assert_eq!(LinkLayer::Ethernet.charge(&packet), 10 * 1066);
+    assert_eq!(LinkLayer::RAW.charge(&packet), 10 * 1042);
+    assert_eq!(LinkLayer::ETHERNET.charge(&packet), 10 * 1066);
     let uneven = super_packet(1, 2001, 1000, &mut pool);
-    assert_eq!(LinkLayer::Plain.charge(&uneven), 2 * 1042 + 43);
-    assert_eq!(LinkLayer::Ethernet.charge(&uneven), 2 * 1066 + 84, "the last one is padded");
+    assert_eq!(LinkLayer::RAW.charge(&uneven), 2 * 1042 + 43);
+    assert_eq!(LinkLayer::ETHERNET.charge(&uneven), 2 * 1066 + 84, "the last one is padded");
     // The rate is kept for what is sent: ten milliseconds, one of them ahead.
     let mut queue = EgressQueue::new(&QueueOptions { rate: Some(RATE), ..fq_codel() });
     for packet in [packet, uneven] {
         put(&mut queue, packet);
     }
-    let now = Nanos::from_seconds(2);
+    let now = Nanos::SECOND;
     let first = queue.take(now, |_, _| unreachable!("no reason to")).expect("one waits");
     let due = RATE.time_of(10 * 1042).0 + now.0 - MILLIS;
     pool.release_packet(first);
@@ -69,7 +69,7 @@ fn a_flow_of_super_packets_has_the_share_of_a_flow_of_packets() {
     for _ in 0..220 {
         let packet = queue.take(Nanos::SECOND, |_, _| unreachable!("no reason to")).expect("many wait");
         let (flow, _) = identity(&packet);
-        bytes[flow as usize - 1] += LinkLayer::Plain.charge(&packet);
+        bytes[flow as usize - 1] += LinkLayer::RAW.charge(&packet);
         pool.release_packet(packet);
     }
     let [first, second] = bytes;

@@ -88,14 +88,15 @@ fn a_washing_queue_clears_the_code_point_after_it_has_used_it() {
 #[test]
 fn the_rate_is_that_of_the_link_with_its_overhead() {
     for (link, length, on_link) in [
-        (LinkLayer::Plain, 100, 100),
-        (LinkLayer::Ethernet, 100, 124),
-        (LinkLayer::Pppoe, 100, 118),
-        (LinkLayer::Docsis, 100, 104),
-        (LinkLayer::Atm, 100, 159),
-        (LinkLayer::Ethernet, 54, 84),
+        (LinkLayer::RAW, 100, 100),
+        (LinkLayer::ETHERNET, 100, 124),
+        (LinkLayer::PPPOE_PTM, 100, 118),
+        (LinkLayer::DOCSIS, 100, 104),
+        (LinkLayer::PPPOE_LLCSNAP, 100, 159),
+        (LinkLayer::ETHERNET, 54, 84),
     ] {
-        let options = QueueOptions { rate: Some(RATE), ..with(|options| options.link = link) };
+        let options = QueueOptions { rate: Some(RATE), ..with(|_| ()) };
+        let options = QueueOptions { link, ..options };
         let mut pool = Region::new(RegionOptions { slots: 4096, slot_bytes: 2048 }).expect("memory").pool();
         let mut queue = EgressQueue::new(&options);
         for number in 0..2000 {

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use polder_datapath::wire::MacAddress;
 #[cfg(test)]
 pub(super) use port::PortName;
-pub(super) use port::{ModemAction, ModemCommand, PortAction, PortCommand, PortKeys};
+pub(super) use port::{ModemAction, ModemCommand, PortAction, PortCommand, PortKeys, QueueCommand, QueueWay};
 use std::ffi::OsString;
 use std::path::PathBuf;
 pub(super) use which::Which;
@@ -94,6 +94,10 @@ pub(super) enum Command {
     ///
     /// `connect` and `disconnect` hold until the next such command, or until the port is opened again.
     Modem(ModemCommand),
+    /// Changes the rate of a port's queue while packets wait in it.
+    ///
+    /// The rate holds until the next reload, which applies the one of the file again.
+    Queue(QueueCommand),
     /// Replaces the program of a running gateway, by default with the program of this command.
     ///
     /// Forwarding pauses for milliseconds, and a device that can be passed to the new program loses no packet. If the

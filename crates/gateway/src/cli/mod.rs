@@ -24,6 +24,7 @@ mod output;
 mod pcap;
 mod port;
 mod program;
+mod queue;
 mod release;
 mod screen;
 mod trace;
@@ -101,6 +102,7 @@ fn carry_out(command: Command) -> Result<(), Failure> {
         Command::Diff(diff) => change::diff(&diff),
         Command::Drain(asked) => drain::drain(&asked),
         Command::Modem(command) => modem::modem(&command),
+        Command::Queue(command) => queue::queue(&command),
         Command::Upgrade(asked) => upgrade::upgrade(&asked),
         Command::Events(follow) => events::follow(&follow),
         Command::Log(asked) => events::log(&asked),

@@ -75,6 +75,7 @@ fn each_key_is_written_as_it_is_read() {
         each_reads_and_writes::<Lab>(""),
         each_reads_and_writes::<Port>("interface = \"eth0\""),
         each_reads_and_writes::<PortQueue>("kind = \"codel\""),
+        each_reads_and_writes::<PortQueue>("kind = \"cake\""),
         each_reads_and_writes::<SourceGuard>("mac = \"02:00:00:00:00:05\""),
         each_reads_and_writes::<Modem>(""),
         each_reads_and_writes::<Adapter>("usb = \"1-1\""),

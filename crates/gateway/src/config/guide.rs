@@ -15,6 +15,7 @@ use super::modem::Modem;
 use super::port::Port;
 use super::queue::PortQueue;
 use super::router::{Router, StaticRoute};
+use super::shaper::Shaper;
 use super::source_guard::SourceGuard;
 use super::tunnel::Tunnel;
 use toml::Value;
@@ -54,6 +55,7 @@ pub fn tables() -> Vec<TableOfKeys> {
         table::<Buffers>(),
         table::<Port>(),
         table::<PortQueue>(),
+        table::<Shaper>(),
         table::<SourceGuard>(),
         table::<Modem>(),
         table::<Adapter>(),

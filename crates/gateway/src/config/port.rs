@@ -14,6 +14,7 @@ use super::notation::{Boolean, Choice, Given, Integer, Text, WordOr, list, numbe
 use super::queue::{self, PortQueue};
 use super::router::{ADDRESS, InterfaceAddress};
 use super::section::Findings;
+use super::shaper::{self, Rate, Shaper};
 use super::source_guard::{self, SourceGuard};
 use super::usb::{USB, USBIP, UsbPlace};
 use super::values::{self, STATION, interface, pci};
@@ -104,6 +105,8 @@ section! {
         mtu: Option<u16> = None, Given(Integer(MIN_MTU..=MAX_MTU, "bytes")) => Depends("yes; of other devices reopen", Port::why_mtu_fixed), usual("the interface's; other devices 1500"), range("68 to 9578; underlay and router from 576; `usb` and `lan78xx` to 8982");
         /// Queue in front of the port; see [queue](#queue).
         queue: Option<PortQueue> = None, Given(queue::NOTATION) => Live, usual("none");
+        /// Rates of packets that leave by the port and that come in by it; see [shaper](#shaper).
+        shaper: Option<Shaper> = None, Given(shaper::NOTATION) => Live, usual("none");
         /// Addresses that its packets may come from; see [source_guard](#source_guard).
         source_guard: Option<SourceGuard> = None, Given(source_guard::NOTATION) => Live, usual("none");
         /// Access to a mobile network, for a `usb` or `usbip` device that is a modem; see [modem](#modem).
@@ -136,6 +139,28 @@ impl Port {
         if self.device.tun().is_some() { "device" } else { self.role.word() }
     }
 
+    /// Queue of the packets that leave by the port.
+    pub fn way_out(&self) -> Option<PortQueue> {
+        self.shaper.map_or(self.queue, |shaper| shaper.way_out(self.queue))
+    }
+
+    /// Queue of the packets that come in by the port.
+    pub fn way_in(&self) -> Option<PortQueue> {
+        self.shaper?.way_in(self.queue)
+    }
+
+    /// Changes the rate of a queue of the port; returns the former rate in kbit/s, and `None` without such a queue.
+    pub(crate) fn set_rate(&mut self, is_way_out: bool, rate: Rate) -> Option<Option<u32>> {
+        let before = if is_way_out { self.way_out() } else { self.way_in() }?.rate_kbit;
+        match (is_way_out, &mut self.shaper, &mut self.queue) {
+            (true, Some(Shaper { up: Some(up), .. }), _) => *up = rate,
+            (true, _, Some(queue)) => queue.rate_kbit = Some(rate.kbit()),
+            (false, Some(shaper), _) => shaper.down = Some(rate),
+            (true, _, None) | (false, None, _) => return None,
+        }
+        Some(before)
+    }
+
     fn is_interface(&self) -> bool {
         self.device.interface().is_some()
     }
@@ -166,11 +191,18 @@ const OF_A_ROUTER: &Absent = &[(
     "give the port `role = \"router\"`, or give the addresses to a `tap` of the bridge",
 )];
 
-const OF_THE_KERNEL: &Absent = &[(
-    "queue",
-    "packets that the kernel forwards bypass the queue of a port",
-    "remove `queue`, or `decide = \"kernel\"`",
-)];
+const OF_THE_KERNEL: &Absent = &[
+    (
+        "queue",
+        "packets that the kernel forwards bypass the queue of a port",
+        "remove `queue`, or `decide = \"kernel\"`",
+    ),
+    (
+        "shaper",
+        "packets that the kernel forwards bypass the queues of a port",
+        "remove `shaper`, or `decide = \"kernel\"`",
+    ),
+];
 
 const OF_A_BRIDGE: &Absent = &[(
     "source_guard",
@@ -256,6 +288,28 @@ impl Draft<Port> {
             findings.note(Diagnostic::error(span, message).remedy(remedy));
         }
         self.check_mtu(findings);
+        self.check_shaper(findings);
+    }
+
+    /// The rate of packets that leave is written once.
+    fn check_shaper(&self, findings: &Findings) {
+        let (shaper, queue) = (self.value.shaper, self.value.queue);
+        let has_both = shaper.is_some_and(|shaper| shaper.up.is_some())
+            && queue.is_some_and(|queue| queue.rate_kbit.is_some());
+        let Some(span) = self.key("shaper").filter(|_| has_both) else { return };
+        let message = format!("{} has two rates of packets that leave", self.title);
+        let remedy = "remove `rate_kbit` of its `queue`, or `up` of its `shaper`";
+        findings.note(Diagnostic::error(span.clone(), message).remedy(remedy));
+    }
+
+    /// The finding that several workers receive packets that have to wait in one queue.
+    pub(super) fn shared_way_in(&self) -> Option<Diagnostic> {
+        let span = self.key("shaper").filter(|_| self.value.way_in().is_some())?;
+        let is_one = !self.value.has_queues() || self.value.queues == Queues::Count(1);
+        let message =
+            format!("`down` of port {} needs one worker that receives its packets", self.value.name);
+        let remedy = "write `queues = 1` for the port, or `workers = 1` in [gateway]";
+        (!is_one).then(|| Diagnostic::error(span.clone(), message).remedy(remedy))
     }
 
     /// Connections are carried between ports of a router, and by TCX programs alone.

@@ -89,6 +89,8 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         order: Option<ModemOrder>,
     },
+    /// Changes the rate of a queue until the next reload.
+    Rate(RateRequest),
     /// Traces a packet through the stages, and returns the trace.
     Trace(TraceRequest),
     /// Returns events.
@@ -124,6 +126,36 @@ pub enum ModemOrder {
     Connect,
     /// Disconnects the sessions until `Connect`, or until the port is opened again.
     Disconnect,
+}
+
+/// Request to change the rate of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateRequest {
+    /// Name of the port.
+    pub port: String,
+    /// Packets whose rate changes.
+    pub way: Way,
+    /// The rate, such as `40 Mbit/s`.
+    pub rate: String,
+}
+
+/// Way of packets through a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Packets that leave by the port.
+    Up,
+    /// Packets that come in by it.
+    Down,
+}
+
+/// The rate of a queue that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rated {
+    /// Rate before, in kbit/s; `None` for no limit.
+    pub before_kbit: Option<u64>,
+    /// Rate from here on, in kbit/s.
+    pub rate_kbit: u64,
 }
 
 /// Request to add, change or remove a port.
@@ -239,6 +271,8 @@ pub enum Answer {
     Draining(Draining),
     /// State of a port's modem.
     Modem(Box<ModemRow>),
+    /// The rate of a queue was changed.
+    Rated(Rated),
     /// Trace of the requested packet.
     Traced(Box<Trace>),
     /// Events.

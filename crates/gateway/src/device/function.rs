@@ -16,6 +16,7 @@ pub(super) const TAKES: Takes = Takes {
     only_ipv4_segments: false,
     udp_segments: false,
     tunnel_segments: false,
+    longest: None,
 };
 
 /// Options with which the function of a port is opened.

@@ -44,7 +44,8 @@ impl Accounts {
             accounts.merged += worker.ledger.merged.get();
             accounts.delivered += worker.ledger.delivered.get();
             let ledger = &worker.ledger;
-            accounts.held += ledger.held.get() + ledger.waiting.get() + worker.queued.get();
+            accounts.held += ledger.held.get() + ledger.waiting.get();
+            accounts.held += worker.queued.get() + worker.waiting_to_enter.get();
             shared += worker.order.held();
             accounts.dropped += worker.drops.total();
             // Read first: a packet that is handed over meanwhile counts as held, never as −1.

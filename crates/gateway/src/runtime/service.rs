@@ -9,10 +9,11 @@ use super::shared::{SharedGateway, lock};
 use super::show::show_of;
 use super::trace::Tracer;
 use super::upgrade::HandOver;
+use crate::config::model::Rate;
 use crate::config::patterns::Pattern;
 use crate::control::{
-    Answer, Ask, Compared, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, ReadFile,
-    Refusal, ReloadRequest, Reloaded, Request, Response,
+    Answer, Ask, Compared, Confirmed, Draining, Fault, HandOverRequest, Logging, ModemOrder, RateRequest,
+    Rated, ReadFile, Refusal, ReloadRequest, Reloaded, Request, Response,
 };
 use crate::events::EventKind;
 use crate::journal::{self, FilterError};
@@ -113,7 +114,8 @@ impl Service {
             | Ask::Trace(_)
             | Ask::Events { .. }
             | Ask::Log { .. }
-            | Ask::Modem { .. } => {}
+            | Ask::Modem { .. }
+            | Ask::Rate(_) => {}
         }
     }
 
@@ -158,6 +160,7 @@ impl Service {
             Ask::Diff => self.diff().map(Answer::Compared),
             Ask::Drain { undo } => Ok(Answer::Draining(self.drain(!undo))),
             Ask::Modem { port, order } => self.modem(&port, order).map(|row| Answer::Modem(Box::new(row))),
+            Ask::Rate(request) => self.rate(&request).map(Answer::Rated),
             Ask::Trace(request) => {
                 let traced = self.tracer.trace(&self.gateway, &request);
                 traced.map(|trace| Answer::Traced(Box::new(trace)))
@@ -216,6 +219,18 @@ impl Service {
         }
         let none = || refusal(Fault::Input, format!("port {port} has no modem"));
         handle.modem_row().ok_or_else(none)
+    }
+
+    /// Changes the rate of a queue.
+    fn rate(&self, request: &RateRequest) -> Result<Rated, Refusal> {
+        let rate = request.rate.parse::<Rate>().map_err(|why| {
+            let remedy = "write a rate from \"100 kbit/s\" to \"400 Gbit/s\"";
+            refusal(Fault::Input, format!("the rate \"{}\" {why}: {remedy}", request.rate))
+        })?;
+        let mut gateway = lock(&self.gateway);
+        let changed = gateway.set_rate(&request.port, request.way, rate);
+        let before = changed.map_err(|why| refusal(Fault::Input, why))?;
+        Ok(Rated { before_kbit: before.map(u64::from), rate_kbit: rate.kbit().into() })
     }
 
     /// Reloads because of SIGHUP; the result is logged.

@@ -167,7 +167,7 @@ pub fn order(configured: Configured) -> Order {
     }
 }
 
-/// Random seed, so that senders cannot choose a worker.
-fn seed() -> u64 {
+/// Random seed of a hash, so that senders cannot choose a worker or the flow of a queue.
+pub(super) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -4,6 +4,7 @@
 
 mod bridges;
 pub(super) mod connections;
+mod queues;
 mod tunnels;
 
 use super::accounts::{Accounts, drops};
@@ -30,9 +31,9 @@ use polder_datapath::counters::{Counter, QueueCounters, Stage, WorkerCounters};
 use polder_datapath::drops::{DropCounters, DropReason};
 use polder_datapath::forward::{BridgeCounters, FdbTime};
 use polder_datapath::offload::OutletState;
-use polder_datapath::queue::EgressCounters;
 use polder_datapath::scheduler::{Mode, PollMode};
 use polder_datapath::units::Nanos;
+use queues::{QueueQuestion, queue_drops, queues};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -135,7 +136,13 @@ fn show(gateway: &Mutex<Gateway>, what: What, wanted: (Option<&str>, usize)) -> 
         What::Workers => View::Workers(workers(&locked)),
         What::Steering => View::Steering(views::steering(&locked)),
         What::Buffers => View::Buffers(super::buffer_rows::buffers(&locked)),
-        What::Queues => View::Queues(views::queues(&locked)),
+        What::Queues => {
+            let (mut rows, question) = (queues(&locked), QueueQuestion::ask(&locked));
+            // Workers take a round to answer, and their answers need no lock.
+            drop(locked);
+            question.fill(&mut rows);
+            View::Queues(rows)
+        }
         What::Config => {
             let running = locked.configuration.clone();
             // Writing the text takes long and needs no lock.
@@ -183,7 +190,7 @@ pub(super) fn rows(gateway: &Mutex<Gateway>) -> Rows {
         workers: workers(gateway),
         steering: views::steering(gateway).workers,
         buffers: super::buffer_rows::buffers(gateway),
-        queues: views::queues(gateway),
+        queues: queues(gateway),
     }
 }
 
@@ -444,18 +451,6 @@ pub(super) fn all_drops(gateway: &Gateway) -> Drops {
 }
 
 /// Packets that the queue of a port has dropped for `reason`.
-fn queue_drops(state: &PortState, reason: DropReason) -> u64 {
-    let sum =
-        |count: fn(&EgressCounters) -> u64| state.queues.iter().map(|queue| count(&queue.counters)).sum();
-    if reason == DropReason::QueueFull {
-        sum(|queue| queue.full.get())
-    } else if reason == DropReason::QueueDelay {
-        sum(|queue| queue.delay.get())
-    } else {
-        0
-    }
-}
-
 fn workers(gateway: &Gateway) -> Vec<WorkerRow> {
     let uptime = uptime(gateway);
     let times = threads::times("worker-");

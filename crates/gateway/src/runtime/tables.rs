@@ -17,10 +17,11 @@ use polder_datapath::forward::{
     BridgeOptions, Bridges, Fdb, FdbOptions, FloodLimits, Links, MemberOptions, StaticEntry, VlanMode,
     VlanSet,
 };
-use polder_datapath::offload::{Outlet, OutletState};
+use polder_datapath::offload::{Outlet, OutletState, Takes};
 use polder_datapath::tunnel::{
     Ends, FlowLabel, TcpMss, Ttl, TunnelDscp, TunnelOptions, TunnelState, Tunnels, Underlay,
 };
+use polder_datapath::units::BytesPerSecond;
 use polder_datapath::wire::{Dscp, EcnMode, MacAddress, VlanId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -140,7 +141,15 @@ fn outlet(
     let takes = ports.get(&port.id).map(|facts| facts.takes).unwrap_or_default();
     let state = lasting.outlets.entry(port.name.clone());
     let state = Arc::clone(state.or_insert_with(|| Arc::new(OutletState::new(workers))));
+    let takes = Takes { longest: longest_super_packet(port), ..takes };
     Outlet { takes, coalesce: port.coalesce && takes.segments, state }
+}
+
+/// Maximum length of a super-packet for a port whose queue keeps to a rate: a millisecond at that rate. A
+/// longer one would make the flows behind it wait for all of its segments.
+fn longest_super_packet(port: &Port) -> Option<u32> {
+    let BytesPerSecond(rate) = port.way_out()?.rate()?;
+    Some(u32::try_from(rate / 1000).unwrap_or(u32::MAX))
 }
 
 /// Length of an IP packet of 64 KiB with an Ethernet header and two tags.

@@ -1,12 +1,11 @@
-//! Rows of `polder show` about queues, flows, connections and steering.
+//! Rows of `polder show` about flows, connections and steering.
 
 use super::gateway::{
-    FailureSource, FilteredPorts, Gateway, PortState, QueueState, WorkerHandle, obstacle, tunnel_obstacle,
+    FailureSource, FilteredPorts, Gateway, PortState, WorkerHandle, obstacle, tunnel_obstacle,
 };
 use super::show::connections::Source;
 use crate::config::model::{Order, Port, Tunnel};
 use crate::show::flows::{self, CarriedRow, FailedRow, FastPathRow};
-use crate::show::queues::{QueueRow, WaitRow};
 use crate::show::steering::{BucketRow, FlowRow, SteeredPort, Steering, SteeringRow};
 use polder_buffers::PortId;
 use polder_datapath::counters::Counter;
@@ -17,37 +16,6 @@ use polder_datapath::tunnel::TunnelCounters;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Entry;
 use std::collections::HashMap;
-
-/// Rows of the queues of all ports.
-pub(super) fn queues(gateway: &Gateway) -> Vec<QueueRow> {
-    gateway.ports.iter().flat_map(|port| port.queues.iter().filter_map(|queue| row(port, queue))).collect()
-}
-
-fn row(port: &PortState, QueueState { worker, counters }: &QueueState) -> Option<QueueRow> {
-    let configured = port.configuration.queue?;
-    Some(QueueRow {
-        port: port.configuration.name.clone(),
-        worker: *worker,
-        kind: configured.kind.word().to_owned(),
-        limit_bytes: u64::from(configured.limit_bytes),
-        limit_packets: configured.limit_packets(),
-        rate_kbit: configured.rate_kbit.map(u64::from),
-        entered: counters.entered.get(),
-        left: counters.left.get(),
-        left_bytes: counters.left_bytes.get(),
-        dropped_full: counters.full.get(),
-        dropped_delay: counters.delay.get(),
-        waiting: counters.waiting.get(),
-        waiting_bytes: counters.waiting_bytes.get(),
-        wait_nanos: counters.wait_nanos.get(),
-        waited_nanos: counters.waits.nanos.get(),
-        waits: counters.waits.classes().map(wait_row).collect(),
-    })
-}
-
-fn wait_row((longest, packets): (Option<Nanos>, u64)) -> WaitRow {
-    WaitRow { longest_nanos: longest.map(|longest| longest.0), packets }
-}
 
 /// Flows that ports' programs carry, by bytes, largest first.
 pub(super) fn flows(gateway: &Gateway) -> flows::Flows {

@@ -8,5 +8,6 @@ mod cable;
 mod auto;
 mod fixed;
 mod queue;
+mod shaper;
 mod weight;
 mod workers;

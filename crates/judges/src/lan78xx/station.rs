@@ -20,7 +20,7 @@ const LIMIT: u64 = 400_000;
 pub(super) fn with_codel(queue: AnyQueue) -> AnyQueue {
     let (target, interval) = (Nanos::from_millis(1), Nanos::from_millis(5));
     let discipline = Discipline::Codel(CodelOptions { target, interval, ..CodelOptions::default() });
-    let options = QueueOptions { discipline, limit_bytes: LIMIT, rate: None };
+    let options = QueueOptions::new(discipline, LIMIT);
     let waiting = EgressQueue::new(&options);
     let counters = Arc::default();
     let sending = Sending { machine: queue.rx, waiting, coming: Batch::new(), counters };

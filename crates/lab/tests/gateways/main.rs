@@ -46,6 +46,7 @@ mod packets;
 mod parity;
 mod port_frames;
 mod ports;
+mod queues;
 mod reload;
 mod rename;
 mod routed_tunnel;

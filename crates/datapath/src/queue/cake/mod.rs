@@ -15,19 +15,22 @@ mod schedule;
 mod table;
 mod tins;
 
-pub use tins::Tins;
+pub(super) use tins::TINS;
+pub use tins::{TIN_NAMES, Tins};
 
 use super::flow::{Aqm, drop_batch, relieve};
 use super::link::LinkLayer;
 use super::list::Turn;
 use super::mark::{set_traffic_class, traffic_class};
+use super::report::{FlowCounts, HostAddress, HostReport, QueueReport, TinState, flow_report, largest};
 use super::store::{PacketStore, Stored};
 use super::{QueueDiscipline, Refusal};
 use crate::steer::Hasher;
 use crate::units::Nanos;
 use crate::wire::{Dscp, TrafficClass};
+use core::any::Any;
 use polder_buffers::Packet;
-use schedule::{NO_HOST, Schedule};
+use schedule::{Entry, NO_HOST, Schedule};
 
 /// Hosts between which a queue is fair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +53,6 @@ pub struct CakeOptions {
     pub tins: Tins,
     /// True if packets leave with DSCP 0; their class is that of the DSCP with which they came.
     pub wash: bool,
-    /// Link whose overhead packets are charged for.
-    pub link: LinkLayer,
     /// CoDel's parameters and ECN.
     pub aqm: Aqm,
     /// Bytes that a flow and a host send in a turn; at least 256.
@@ -68,7 +69,6 @@ impl Default for CakeOptions {
             isolation: Isolation::default(),
             tins: Tins::default(),
             wash: false,
-            link: LinkLayer::default(),
             aqm: Aqm::default(),
             quantum: 1514,
             flows: 1024,
@@ -88,32 +88,46 @@ const DESTINATION_STEP: u32 = 0x7f4a_7c15;
 #[derive(Debug)]
 pub(super) struct Cake {
     options: CakeOptions,
+    link: LinkLayer,
     hasher: Hasher,
     schedule: Schedule,
     /// By host: bytes of the flows that take turns in it.
     host_backlogs: Box<[u32]>,
+    tins: [TinState; TINS],
     marks: u64,
 }
 
 impl Cake {
-    pub(super) fn new(options: CakeOptions, store: PacketStore) -> Self {
+    pub(super) fn new(options: CakeOptions, link: LinkLayer, store: PacketStore) -> Self {
         let quantum = options.quantum.max(LEAST_QUANTUM);
         let schedule = Schedule::new(options.flows.min(MOST_FLOWS), quantum, store);
         Self {
             options,
+            link,
             hasher: Hasher::mixed(options.seed, false),
             host_backlogs: (0..schedule.host_table.len()).map(|_| 0).collect(),
             schedule,
+            tins: [TinState::default(); TINS],
             marks: 0,
         }
+    }
+
+    /// Changes the parameters; tins, the number of flows and the seed stay.
+    pub(super) fn adjust(&mut self, new: CakeOptions, link: LinkLayer) {
+        let CakeOptions { tins, flows, seed, .. } = self.options;
+        self.options = CakeOptions { tins, flows, seed, ..new };
+        self.schedule.set_quantum(new.quantum.max(LEAST_QUANTUM));
+        self.link = link;
     }
 
     /// Drops packets of the hosts that have most bytes.
     #[cold]
     fn drop_from_fattest(&mut self, refuse: &mut dyn FnMut(Packet, Refusal)) {
-        let Self { schedule, host_backlogs, .. } = self;
-        relieve(host_backlogs, drop_batch(schedule.store.len()), |host, backlog| {
-            let Some(stored) = schedule.pop_of_host(host, backlog) else { return false };
+        let Self { options, schedule, host_backlogs, tins, .. } = self;
+        relieve(host_backlogs, drop_batch(schedule.store.len(), options.aqm.drop_batch), |host, backlog| {
+            let Some((tin, stored)) = schedule.pop_of_host(host, backlog) else { return false };
+            tins[tin].remove(&stored.packet);
+            tins[tin].events.full += u64::from(stored.packet.wire_packets);
             refuse(stored.packet, Refusal::Full);
             true
         });
@@ -143,6 +157,27 @@ impl Cake {
     }
 }
 
+impl Cake {
+    /// Report of a host, named by the first packet of a flow that takes turns in it; `None` if there is none.
+    #[cold]
+    fn host_report(&self, host: usize, bytes: u32, now: Nanos) -> Option<HostReport> {
+        let Schedule { entries, backlogs, store, .. } = &self.schedule;
+        let is_of_host = |entry: &Entry| entry.turn != Turn::Idle && entry.group() == host;
+        let mut waiting =
+            entries.iter().zip(backlogs).filter(|(entry, bytes)| **bytes > 0 && is_of_host(entry));
+        let (entry, &own_bytes) = waiting.next()?;
+        let flow = flow_report((store, entry.flow.chain), (own_bytes, entry.turn, entry.tin()), now);
+        let is_source = self.options.isolation != Isolation::Destination && entry.is_in_first_host();
+        Some(HostReport {
+            address: flow.name.map(|name| HostAddress::of(&name, is_source)),
+            is_source,
+            bytes,
+            flows: self.schedule.flows_of(host),
+            tin: entry.tin(),
+        })
+    }
+}
+
 impl QueueDiscipline for Cake {
     fn enqueue(&mut self, mut packet: Packet, came: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) {
         let bytes = packet.len() as u64;
@@ -155,35 +190,49 @@ impl QueueDiscipline for Cake {
         let tin = self.classify(&mut packet);
         let salt = TIN_STEP.wrapping_mul(u32::try_from(tin).unwrap_or(0));
         let (hash, hosts) = self.hasher.flow_and_hosts(&packet);
-        let charge = u32::try_from(self.charge(&packet)).unwrap_or(u32::MAX);
+        let charge = u32::try_from(self.link.charge(&packet)).unwrap_or(u32::MAX);
         let index = self.schedule.flow_table.find(hash.wrapping_add(salt));
         if self.schedule.entries[index as usize].turn == Turn::Idle {
             let hosts = self.hosts(hosts, salt);
             self.schedule.start(index, hosts, tin);
         }
         let Schedule { entries, store, backlogs, .. } = &mut self.schedule;
-        let chain = &mut entries[index as usize].flow.chain;
-        if let Err(packet) = store.append(chain, Stored { packet, came, charge }) {
+        let entry = &mut entries[index as usize];
+        let state = &mut self.tins[entry.tin()];
+        let wire_packets = u64::from(packet.wire_packets);
+        if let Err(packet) = store.append(&mut entry.flow.chain, Stored { packet, came, charge }) {
             return refuse(packet, Refusal::Full);
         }
+        state.add(wire_packets, bytes);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         backlogs[index as usize] += bytes;
         self.host_backlogs[self.schedule.group(index)] += bytes;
     }
 
     fn dequeue(&mut self, now: Nanos, refuse: &mut dyn FnMut(Packet, Refusal)) -> Option<(Packet, Nanos)> {
-        let Self { options: CakeOptions { aqm, .. }, schedule, host_backlogs, marks, .. } = self;
-        let stored = schedule.next(host_backlogs, |flow, store, backlog| {
-            flow.take((store, backlog), aqm, now, marks, &mut *refuse)
+        let Self { options: CakeOptions { aqm, .. }, schedule, host_backlogs, tins, marks, .. } = self;
+        let (tin, stored) = schedule.next(host_backlogs, |tin, flow, store, backlog| {
+            let (state, mut marked) = (&mut tins[tin], 0);
+            let mut refuse = |packet: Packet, why| {
+                state.remove(&packet);
+                state.events.delay += u64::from(packet.wire_packets);
+                refuse(packet, why);
+            };
+            let taken = flow.take((store, backlog), aqm, now, &mut marked, &mut refuse);
+            state.events.marked += marked;
+            *marks += marked;
+            taken
         })?;
+        tins[tin].leave(&stored.packet, now.since(stored.came));
         Some((stored.packet, stored.came))
     }
 
     fn pop(&mut self) -> Option<(Packet, Nanos)> {
-        let pop = |flow: &mut super::flow::Flow, store: &mut PacketStore, backlog: &mut u32| {
+        let pop = |_, flow: &mut super::flow::Flow, store: &mut PacketStore, backlog: &mut u32| {
             flow.pop(store, backlog)
         };
-        let stored = self.schedule.next(&mut self.host_backlogs, pop)?;
+        let (tin, stored) = self.schedule.next(&mut self.host_backlogs, pop)?;
+        self.tins[tin].remove(&stored.packet);
         Some((stored.packet, stored.came))
     }
 
@@ -195,11 +244,31 @@ impl QueueDiscipline for Cake {
         self.schedule.store.bytes()
     }
 
-    fn charge(&self, packet: &Packet) -> u64 {
-        self.options.link.charge(packet)
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn take_marks(&mut self) -> u64 {
         core::mem::take(&mut self.marks)
+    }
+
+    fn tins(&mut self) -> &mut [TinState] {
+        &mut self.tins
+    }
+
+    fn take_flow_counts(&mut self) -> FlowCounts {
+        self.schedule.counts.take()
+    }
+
+    #[cold]
+    fn report(&self, now: Nanos) -> QueueReport {
+        let Schedule { entries, backlogs, store, .. } = &self.schedule;
+        let flow = |(bytes, index): (u32, usize)| {
+            let entry = &entries[index];
+            flow_report((store, entry.flow.chain), (bytes, entry.turn, entry.tin()), now)
+        };
+        let flows = largest(backlogs).into_iter().map(flow).collect();
+        let host = |(bytes, host): (u32, usize)| self.host_report(host, bytes, now);
+        QueueReport { flows, hosts: largest(&self.host_backlogs).into_iter().filter_map(host).collect() }
     }
 }

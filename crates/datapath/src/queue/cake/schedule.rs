@@ -2,6 +2,7 @@
 
 use super::super::flow::Flow;
 use super::super::list::{Link, Linked, List, Turn, Turns};
+use super::super::report::FlowCounts;
 use super::super::store::{PacketStore, Stored};
 use super::table::Table;
 use super::tins::{TINS, Tin, choose};
@@ -21,6 +22,24 @@ pub(super) struct Entry {
     hosts: [u32; 2],
     /// The one of its hosts in which it takes turns.
     group: u32,
+    tin: u8,
+}
+
+impl Entry {
+    /// Number of its tin.
+    pub(super) fn tin(&self) -> usize {
+        usize::from(self.tin)
+    }
+
+    /// Host in which it takes turns.
+    pub(super) fn group(&self) -> usize {
+        self.group as usize
+    }
+
+    /// True if it takes turns in the first one of its hosts.
+    pub(super) fn is_in_first_host(&self) -> bool {
+        self.group == self.hosts[0]
+    }
 }
 
 const _: () = assert!(size_of::<Entry>() <= 80 && size_of::<Host>() <= 40);
@@ -61,6 +80,7 @@ pub(super) struct Schedule {
     hosts: Box<[Host]>,
     pub(super) host_table: Table,
     tins: [Tin; TINS],
+    pub(super) counts: FlowCounts,
     pub(super) store: PacketStore,
 }
 
@@ -73,6 +93,7 @@ impl Schedule {
             turn: Turn::Idle,
             hosts: [NO_HOST; 2],
             group: NO_HOST,
+            tin: 0,
         };
         Self {
             quantum,
@@ -80,6 +101,7 @@ impl Schedule {
             backlogs: (0..flow_table.len()).map(|_| 0).collect(),
             hosts: (0..host_table.len()).map(|_| Host::default()).collect(),
             tins: [Tin::default(); TINS],
+            counts: FlowCounts::default(),
             flow_table,
             host_table,
             store,
@@ -91,13 +113,25 @@ impl Schedule {
         self.entries[index as usize].group as usize
     }
 
+    /// Number of flows of a host.
+    pub(super) fn flows_of(&self, host: usize) -> u32 {
+        self.hosts[host].flows
+    }
+
+    /// Changes the bytes of a turn.
+    pub(super) fn set_quantum(&mut self, quantum: u32) {
+        self.quantum = quantum;
+    }
+
     /// Gives an idle flow with these hosts its first turn.
     pub(super) fn start(&mut self, index: u32, hosts: [u32; 2], tin: usize) {
         for host in hosts.into_iter().filter(|&host| host != NO_HOST) {
             self.hosts[host as usize].flows += 1;
         }
         let entry = &mut self.entries[index as usize];
+        self.counts.moved(Turn::Idle, Turn::New);
         (entry.hosts, entry.group, entry.turn) = (hosts, hosts[0], Turn::New);
+        entry.tin = u8::try_from(tin).unwrap_or(0);
         entry.flow.deficit = i64::from(self.quantum);
         let group = self.busier(index);
         self.entries[index as usize].group = group;
@@ -127,8 +161,8 @@ impl Schedule {
     pub(super) fn next(
         &mut self,
         host_backlogs: &mut [u32],
-        mut take: impl FnMut(&mut Flow, &mut PacketStore, &mut u32) -> Option<Stored>,
-    ) -> Option<Stored> {
+        mut take: impl FnMut(usize, &mut Flow, &mut PacketStore, &mut u32) -> Option<Stored>,
+    ) -> Option<(usize, Stored)> {
         loop {
             let tin = choose(&mut self.tins, self.quantum)?;
             let group = self.tins[tin].turns.first()?;
@@ -150,7 +184,8 @@ impl Schedule {
             }
             let backlog = &mut self.backlogs[index as usize];
             let before = *backlog;
-            let taken = take(&mut entry.flow, &mut self.store, backlog);
+            let own_tin = entry.tin();
+            let taken = take(own_tin, &mut entry.flow, &mut self.store, backlog);
             host_backlogs[group as usize] -= before - *backlog;
             let Some(stored) = taken else {
                 self.leave_host(index, group);
@@ -160,7 +195,7 @@ impl Schedule {
             entry.flow.deficit -= charge;
             host.deficit -= charge;
             self.tins[tin].deficit -= charge;
-            return Some(stored);
+            return Some((own_tin, stored));
         }
     }
 
@@ -177,6 +212,7 @@ impl Schedule {
         let (from, to) = (self.entries[index as usize].group, self.busier(index));
         self.hosts[from as usize].turns.pop(&mut self.entries);
         let entry = &mut self.entries[index as usize];
+        self.counts.moved(entry.turn, Turn::Old);
         (entry.turn, entry.group) = (Turn::Old, to);
         let host = &mut self.hosts[to as usize];
         host.turns.old.push(index, &mut self.entries);
@@ -199,6 +235,7 @@ impl Schedule {
         turns.pop(&mut self.entries);
         let entry = &mut self.entries[index as usize];
         if entry.turn == Turn::New {
+            self.counts.moved(Turn::New, Turn::Old);
             entry.turn = Turn::Old;
             turns.old.push(index, &mut self.entries);
         } else {
@@ -209,6 +246,7 @@ impl Schedule {
     /// The flow is in no list.
     fn stop(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
+        self.counts.moved(entry.turn, Turn::Idle);
         entry.turn = Turn::Idle;
         self.flow_table.release(index);
         for host in entry.hosts.into_iter().filter(|&host| host != NO_HOST) {
@@ -238,18 +276,19 @@ impl Schedule {
         }
     }
 
-    /// Removes a packet of a host from the head of a flow: the one with most bytes of a few; `None` if it has
-    /// none.
-    pub(super) fn pop_of_host(&mut self, group: usize, host_backlog: &mut u32) -> Option<Stored> {
+    /// Removes a packet of a host from the head of a flow: the one with most bytes of a few. Returns it with
+    /// its tin; `None` if the host has none.
+    pub(super) fn pop_of_host(&mut self, group: usize, host_backlog: &mut u32) -> Option<(usize, Stored)> {
         loop {
             let Turns { new, old } = self.hosts[group].turns;
             let (old, new) = (self.fattest(old), self.fattest(new));
             let (most, fattest) = old.max(new);
             if most > 0 {
                 let backlog = &mut self.backlogs[fattest as usize];
-                let stored = self.entries[fattest as usize].flow.pop(&mut self.store, backlog);
+                let entry = &mut self.entries[fattest as usize];
+                let stored = entry.flow.pop(&mut self.store, backlog);
                 *host_backlog -= most - *backlog;
-                return stored;
+                return Some((entry.tin(), stored?));
             }
             // The flows that were compared are empty.
             let index = self.hosts[group].turns.pop(&mut self.entries)?;

@@ -4,7 +4,9 @@ use super::super::list::Turns;
 use crate::wire::Dscp;
 
 /// Number of tins.
-pub(super) const TINS: usize = 4;
+pub(in crate::queue) const TINS: usize = 4;
+/// Names of the tins, by number.
+pub const TIN_NAMES: [&str; TINS] = ["bulk", "best-effort", "video", "voice"];
 const BULK: usize = 0;
 const BEST_EFFORT: usize = 1;
 const VIDEO: usize = 2;

@@ -32,6 +32,27 @@ pub(in crate::cli) struct ModemPort {
 }
 
 #[derive(Debug, Args)]
+pub(in crate::cli) struct QueueCommand {
+    /// Name of the port.
+    #[arg(value_name = "PORT")]
+    pub(in crate::cli) port: String,
+    /// Packets that leave by the port (`up`) or come in by it (`down`).
+    #[arg(value_enum)]
+    pub(in crate::cli) way: QueueWay,
+    /// The rate, such as `40Mbit/s` or "1.5 Gbit/s".
+    #[arg(value_name = "RATE")]
+    pub(in crate::cli) rate: String,
+    #[command(flatten)]
+    pub(in crate::cli) gateway: Which,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(in crate::cli) enum QueueWay {
+    Up,
+    Down,
+}
+
+#[derive(Debug, Args)]
 pub(in crate::cli) struct PortCommand {
     #[command(subcommand)]
     pub(in crate::cli) action: PortAction,

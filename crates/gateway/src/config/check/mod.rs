@@ -93,6 +93,9 @@ pub(super) fn check(draft: &FileDraft, file: &Path, findings: &Findings) -> Opti
     if gateway.workers == 1 {
         let useless = draft.ports.iter().filter_map(Draft::<Port>::useless_order);
         useless.for_each(|finding| findings.note(finding));
+    } else {
+        let shared = draft.ports.iter().filter_map(Draft::<Port>::shared_way_in);
+        shared.for_each(|finding| findings.note(finding));
     }
     queues_fit(&ports, &gateway, findings);
     let tunnels = tunnels::resolve(draft, findings);
@@ -207,7 +210,10 @@ fn queues_fit(ports: &[Port], gateway: &Gateway, findings: &Findings) {
             Queues::Count(count) => u64::from(count.min(gateway.workers)),
             Queues::All => 1,
         };
-        port.queue.map_or(0, |queue| count * queue.limit_packets())
+        // Packets that come in wait at one worker.
+        let (way_out, way_in) = (port.way_out(), port.way_in());
+        way_out.map_or(0, |queue| count * queue.limit_packets())
+            + way_in.map_or(0, |queue| queue.limit_packets())
     };
     let packets = ports.iter().map(most).sum::<u64>();
     let slots = (u64::from(gateway.memory_mib) << 20) / u64::from(gateway.slot_bytes);

@@ -85,8 +85,10 @@ fn obstacle_beside_stages(gateway: &Gateway, state: &PortState) -> Option<&'stat
         Some(CAPTURED)
     } else if port.order != Order::Queue || queues != Some(usize::from(configuration.gateway.workers)) {
         Some("its packets are handed to other workers")
-    } else if port.queue.is_some() {
+    } else if port.way_out().is_some() {
         Some("it has a queue")
+    } else if port.way_in().is_some() {
+        Some("its `shaper` limits what comes in")
     } else if port.mtu.is_some() {
         Some("its configured MTU differs from the interface's")
     } else {

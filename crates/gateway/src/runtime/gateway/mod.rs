@@ -249,7 +249,7 @@ impl Drop for Gateway {
 }
 
 impl WorkerHandle {
-    fn send(&self, command: Command) {
+    pub(super) fn send(&self, command: Command) {
         // `stop` and the supervisor report a worker that has ended.
         let _ = self.commands.send(command);
         self.wakeup.wake();

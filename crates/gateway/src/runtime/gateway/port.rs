@@ -8,20 +8,22 @@ use crate::events::{EventKind, Events, LinkState};
 use crate::show::modem::ModemRow;
 use polder_buffers::PortId;
 use polder_datapath::counters::QueueCounters;
-use polder_datapath::queue::EgressCounters;
+use polder_datapath::queue::{EgressCounters, QueueOptions};
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
 use polder_devices::skb::Carried;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// An egress queue of a port: its worker and its counters.
+/// A queue of a port: its worker and its counters.
 #[derive(Clone, Debug)]
 pub struct QueueState {
     /// Number of the worker.
     pub worker: usize,
     /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
+    /// Options with which the queue was last created or adjusted; `None` while there is none.
+    pub options: Option<QueueOptions>,
 }
 
 /// A device port, open or closed.
@@ -46,6 +48,8 @@ pub struct PortState {
     pub counters: Vec<Arc<QueueCounters>>,
     /// Egress queues since the start.
     pub queues: Vec<QueueState>,
+    /// Queues of received packets since the start.
+    pub inlets: Vec<QueueState>,
     /// Number of times that the port was opened.
     pub openings: u64,
     /// Counters of packets that programs carry from and to the port.
@@ -83,6 +87,7 @@ impl PortState {
             program_in_front: None,
             counters: Vec::new(),
             queues: Vec::new(),
+            inlets: Vec::new(),
             carried: Arc::default(),
             carried_before: Vec::new(),
             openings: 0,

@@ -2,8 +2,9 @@
 
 use super::start::bind_static;
 use super::{Gateway, PortState};
-use crate::config::model::{Configuration, Device, Order, Port, Role};
+use crate::config::model::{Configuration, Device, Order, Port, Rate, Role};
 use crate::config::{Difference, difference};
+use crate::control::Way;
 use crate::device::forward_groups;
 use crate::kernel::hooks::Port as HookPort;
 use crate::runtime::devices::Opening;
@@ -180,18 +181,51 @@ impl Gateway {
 
     /// Sends workers the changes of `next` for ports that stay.
     fn change_ports(&mut self, next: &Configuration) {
-        let mut queues = Vec::new();
+        let (mut queues, mut inlets) = (Vec::new(), Vec::new());
         for state in &mut self.ports {
             let Some(port) = next.port(state.configuration.id) else { continue };
             if port.weight != state.configuration.weight {
                 self.workers.iter().for_each(|worker| worker.send(Command::Weigh(port.id, port.weight)));
             }
-            if port.queue != state.configuration.queue {
+            if port.way_out() != state.configuration.way_out() {
                 queues.push(port.id);
+            }
+            if port.way_in() != state.configuration.way_in() {
+                inlets.push(port.id);
             }
             state.configuration.clone_from(port);
         }
         queues.into_iter().for_each(|port| self.exchange_queue(port));
+        inlets.into_iter().for_each(|port| self.exchange_inlet(port));
+    }
+
+    /// Changes the rate of a port's queue until the next reload; returns the former rate in kbit/s.
+    ///
+    /// # Errors
+    /// When there is no such port or queue.
+    pub(in crate::runtime) fn set_rate(
+        &mut self,
+        name: &str,
+        way: Way,
+        rate: Rate,
+    ) -> Result<Option<u32>, String> {
+        let missing = || format!("there is no port {name}: `polder show ports` lists them");
+        let port = self.configuration.ports.iter_mut().find(|port| port.name == name).ok_or_else(missing)?;
+        let before = port.set_rate(way == Way::Up, rate).ok_or_else(|| match way {
+            Way::Up => format!("port {name} has no queue: give it `queue` or `up` of a `shaper`"),
+            Way::Down => {
+                format!("port {name} has no queue of packets that come in: give it `down` of a `shaper`")
+            }
+        })?;
+        let (id, changed) = (port.id, port.clone());
+        if let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) {
+            state.configuration = changed;
+        }
+        match way {
+            Way::Up => self.exchange_queue(id),
+            Way::Down => self.exchange_inlet(id),
+        }
+        Ok(before)
     }
 
     /// Waits, at most [`SETTLE`], until every worker has finished its current round: no packet uses the old

@@ -1,20 +1,23 @@
 //! Division of device queues among workers, and the rings between workers.
 
 use super::Gateway;
-use super::port::QueueState;
+use super::port::{PortState, QueueState};
 use crate::config::model::Port;
 use crate::device::PortProperties;
+use crate::runtime::sharing::seed;
 use crate::runtime::wake::Wakeup;
 use crate::runtime::worker::{Command, Mesh, NewQueue, Outlet, SendPath};
 use polder_buffers::{PortId, ring};
 use polder_datapath::counters::QueueCounters;
 use polder_datapath::port::{RxQueue, TxQueue};
-use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions};
+use polder_datapath::queue::{EgressQueue, QueueOptions};
 use polder_devices::AnyQueue;
 use std::sync::Arc;
 
 /// Capacity of the ring between two workers, in packets.
 const MESH_RING: usize = 512;
+/// Worker that receives the packets of a port with one queue.
+pub(super) const INLET_WORKER: usize = 0;
 /// Length of an Ethernet header and one VLAN tag, in bytes.
 const LINK_BYTES: u32 = 18;
 
@@ -29,8 +32,8 @@ pub(super) fn with_queue(
     for (worker, (_, path)) in shares.iter_mut().enumerate() {
         *path = match std::mem::replace(path, SendPath::Through(worker)) {
             SendPath::Own(tx) => {
-                let counters = counters(worker, known);
-                SendPath::Queued(Box::new(Outlet::new(tx, &options, counters)))
+                let new = new_queue(&options, state_of(worker, known));
+                SendPath::Queued(Box::new(Outlet::with(tx, new)))
             }
             other @ (SendPath::Queued(_) | SendPath::Through(_)) => other,
         };
@@ -39,33 +42,79 @@ pub(super) fn with_queue(
 
 /// Options of the configured egress queue of a port; `None` without one.
 fn queue_options(port: &Port, facts: &PortProperties) -> Option<QueueOptions> {
-    Some(port.queue?.options(facts.mtu.saturating_add(LINK_BYTES)))
+    Some(port.way_out()?.options(facts.mtu.saturating_add(LINK_BYTES)))
 }
 
-/// Counters of a worker's egress queue at a port.
-fn counters(worker: usize, known: &mut Vec<QueueState>) -> Arc<EgressCounters> {
-    let found = known.iter().find(|state| state.worker == worker).cloned();
-    let state = found.unwrap_or_else(|| {
-        let state = QueueState { worker, counters: Arc::default() };
-        known.push(state.clone());
-        state
+/// Queue for the packets that a port receives, at worker `owner`; `None` if the port has no rate for them.
+pub(super) fn new_inlet(state: &mut PortState, owner: usize) -> Option<Box<NewQueue>> {
+    let mtu = state.facts.as_ref()?.mtu;
+    let options = state.configuration.way_in()?.options(mtu.saturating_add(LINK_BYTES));
+    state.inlets.iter_mut().for_each(|inlet| inlet.options = None);
+    Some(Box::new(new_queue(&options, state_of(owner, &mut state.inlets))))
+}
+
+/// State of a worker's egress queue at a port.
+fn state_of(worker: usize, known: &mut Vec<QueueState>) -> &mut QueueState {
+    let index = known.iter().position(|state| state.worker == worker).unwrap_or_else(|| {
+        known.push(QueueState { worker, counters: Arc::default(), options: None });
+        known.len() - 1
     });
-    state.counters
+    &mut known[index]
+}
+
+/// Creates an empty queue whose hash of flows has a seed of its own.
+fn new_queue(options: &QueueOptions, state: &mut QueueState) -> NewQueue {
+    state.options = Some(*options);
+    let options = QueueOptions { discipline: options.discipline.with_seed(seed()), ..*options };
+    NewQueue { queue: EgressQueue::new(&options), counters: Arc::clone(&state.counters), options }
 }
 
 impl Gateway {
-    /// Replaces a port's egress queues with the configured ones.
+    /// Adjusts the queue of packets that a port receives, or replaces it if that is not possible.
+    pub(super) fn exchange_inlet(&mut self, id: PortId) {
+        let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
+        let Some(facts) = state.facts.as_ref().filter(|_| state.open) else { return };
+        let options =
+            state.configuration.way_in().map(|queue| queue.options(facts.mtu.saturating_add(LINK_BYTES)));
+        // Where several workers receive, there is no inlet: the configuration was checked.
+        let old = state.inlets.iter_mut().find(|inlet| inlet.worker == INLET_WORKER);
+        let command = match (old.and_then(|inlet| inlet.options.as_mut()), options) {
+            (Some(old), Some(new)) if old.is_adjustable_to(&new) => {
+                *old = new;
+                Command::AdjustInlet(id, Box::new(new))
+            }
+            (_, Some(_)) => Command::Inlet(id, new_inlet(state, INLET_WORKER)),
+            (Some(_), None) => {
+                state.inlets.iter_mut().for_each(|inlet| inlet.options = None);
+                Command::Inlet(id, None)
+            }
+            (None, None) => return,
+        };
+        if let Some(worker) = self.workers.get(INLET_WORKER) {
+            worker.send(command);
+        }
+    }
+
+    /// Adjusts a port's egress queues to the configured options, or replaces them if that is not possible.
     pub(super) fn exchange_queue(&mut self, id: PortId) {
         let Some(state) = self.ports.iter_mut().find(|state| state.configuration.id == id) else { return };
         let Some(facts) = state.facts.as_ref().filter(|_| state.open) else { return };
         let options = queue_options(&state.configuration, facts);
         // Worker *w* sends on queue *w*, if there is one.
         for (number, worker) in self.workers.iter().enumerate().take(facts.queues) {
-            let queue = options.map(|options| {
-                let counters = counters(number, &mut state.queues);
-                Box::new(NewQueue { queue: EgressQueue::new(&options), counters })
-            });
-            worker.send(Command::Queue(id, queue));
+            let state = state_of(number, &mut state.queues);
+            let command = match (state.options, options) {
+                (Some(old), Some(new)) if old.is_adjustable_to(&new) => {
+                    state.options = Some(new);
+                    Command::AdjustQueue(id, Box::new(new))
+                }
+                (_, Some(new)) => Command::Queue(id, Some(Box::new(new_queue(&new, state)))),
+                (_, None) => {
+                    state.options = None;
+                    Command::Queue(id, None)
+                }
+            };
+            worker.send(command);
         }
     }
 }

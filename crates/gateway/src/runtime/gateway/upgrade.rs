@@ -281,7 +281,10 @@ fn port_totals(port: &super::PortState) -> PortTotals {
     let way =
         |((from, to), carried): &((PortId, PortId), Carried)| (from.0, to.0, carried.packets, carried.bytes);
     of_port.ways = port.carried_before.iter().map(way).collect();
-    of_port.egress = port.queues.iter().map(|queue| (queue.worker, read(&*queue.counters))).collect();
+    let of_queues = |queues: &[super::QueueState]| {
+        queues.iter().map(|queue| (queue.worker, read(&*queue.counters))).collect()
+    };
+    (of_port.egress, of_port.inlets) = (of_queues(&port.queues), of_queues(&port.inlets));
     of_port
 }
 
@@ -291,9 +294,11 @@ fn resume_port(port: &mut super::PortState, totals: &PortTotals) {
     port.counters.push(Arc::new(queues));
     add(&*port.carried, &totals.carried);
     port.openings += totals.openings;
-    for (worker, totals) in &totals.egress {
-        if let Some(queue) = port.queues.iter().find(|queue| queue.worker == *worker) {
-            add(&*queue.counters, totals);
+    for (queues, totals) in [(&port.queues, &totals.egress), (&port.inlets, &totals.inlets)] {
+        for (worker, totals) in totals {
+            if let Some(queue) = queues.iter().find(|queue| queue.worker == *worker) {
+                add(&*queue.counters, totals);
+            }
         }
     }
     let Some(flows) = port.handle.as_ref().and_then(|handle| handle.flows()) else { return };

@@ -128,7 +128,10 @@ impl Gateway {
         }
         self.follow_interfaces();
         // CoDel depends on the maximum packet length.
-        changed.into_iter().for_each(|id| self.exchange_queue(id));
+        for id in changed {
+            self.exchange_queue(id);
+            self.exchange_inlet(id);
+        }
     }
 
     /// Rebuilds the tables after a change of interfaces; retries later if that fails.

@@ -2,7 +2,7 @@
 //!
 //! `docs/adr/0017-workers-by-reload.md` has the reason why all workers stop for a moment.
 
-use super::share::{Pieces, Share, meshes, with_queue};
+use super::share::{INLET_WORKER, Pieces, Share, meshes, new_inlet, with_queue};
 use super::{Gateway, WorkerHandle};
 use crate::config::model::Configuration;
 use crate::runtime::memory::class;
@@ -104,14 +104,18 @@ impl Gateway {
     }
 
     /// Sends workers their shares of a port.
-    pub(super) fn give_out(&self, id: PortId, shares: Vec<Share>) {
+    pub(super) fn give_out(&mut self, id: PortId, shares: Vec<Share>) {
         let Some(port) = self.configuration.port(id) else { return };
         let (order, class, weight) = (order(port.order), class(port, &self.configuration), port.weight);
-        let state = self.ports.iter().find(|state| state.configuration.id == id);
-        let backlog = state.and_then(|state| state.backlog.as_ref());
+        let mut state = self.ports.iter_mut().find(|state| state.configuration.id == id);
+        let inlet = state.as_mut().and_then(|state| new_inlet(state, INLET_WORKER));
+        let backlog = state.and_then(|state| state.backlog.clone());
+        if let Some((worker, inlet)) = self.workers.get(INLET_WORKER).zip(inlet) {
+            worker.send(Command::Inlet(id, Some(inlet)));
+        }
         for (worker, (rx, tx)) in self.workers.iter().zip(shares) {
             worker.send(Command::Order(id, order));
-            let backlog = backlog.cloned();
+            let backlog = backlog.clone();
             worker.send(Command::Attach(Attachment { port: id, class, weight, rx, tx, backlog }));
         }
     }

@@ -49,6 +49,8 @@ pub(super) fn to_decide(configuration: &Configuration) -> Option<&'static str> {
         Some("the kernel does not have the routes of the file")
     } else if routers().any(|port| port.queue.is_some()) {
         Some("packets that the kernel forwards bypass a port's `queue`")
+    } else if routers().any(|port| port.shaper.is_some()) {
+        Some("packets that the kernel forwards bypass a port's `shaper`")
     } else {
         routers().find_map(unfit)
     }
@@ -83,8 +85,10 @@ mod tests {
             let is_told = |answer: &Answer| matches!(answer, Answer::GoOn(why) if why.contains(word));
             assert!(answers.iter().all(is_told), "{more}: {answers:?}");
         }
-        let queue = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nqueue = { kind = \"codel\" }\nrole");
-        assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
+        for keys in ["queue = { kind = \"codel\" }", "shaper = { down = \"4 Mbit/s\" }"] {
+            let queue = ROUTER.replace("\"wan\"\nrole", &format!("\"wan\"\n{keys}\nrole"));
+            assert!(answers(&queue).iter().all(|answer| matches!(answer, Answer::GoOn(_))), "{queue}");
+        }
         let bypass = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"bypass\"\nrole");
         assert_eq!(answers(&bypass), [Answer::Yield, Answer::Bypass]);
         let stop = ROUTER.replace("\"wan\"\nrole", "\"wan\"\nkernel_hooks = \"stop\"\nrole");

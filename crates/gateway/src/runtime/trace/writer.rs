@@ -189,7 +189,7 @@ impl<'a> TraceWriter<'a> {
             return Some(DropReason::PortDown);
         };
         let mtu = state.facts.as_ref().map_or(u32::MAX, |details| details.mtu);
-        let queue = state.configuration.queue.map(|queue| {
+        let queue = state.configuration.way_out().map(|queue| {
             let waiting = state.queues.iter().map(|queue| queue.counters.waiting.get()).sum::<u64>();
             let rate = queue.rate_kbit.map(|rate| format!(" at {rate} kbit/s")).unwrap_or_default();
             format!("through its queue ({}{rate}), in which {waiting} packets wait; ", queue.kind.word())

@@ -67,6 +67,8 @@ pub(in crate::runtime) struct PortTotals {
     pub(in crate::runtime) ways: Vec<(u16, u16, u64, u64)>,
     /// Counters of its egress queues, by worker.
     pub(in crate::runtime) egress: Vec<(usize, Values)>,
+    /// Counters of its queues of received packets, by worker.
+    pub(in crate::runtime) inlets: Vec<(usize, Values)>,
     /// Number of times that the port was opened.
     pub(in crate::runtime) openings: u64,
 }

@@ -31,7 +31,7 @@ impl Worker {
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
         }
-        busy |= self.take_last_part(now);
+        busy |= self.take_last_part(now) | self.let_in(now, |_| true);
         busy | self.senders.round(&mut self.pool)
     }
 

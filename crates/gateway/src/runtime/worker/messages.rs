@@ -6,9 +6,11 @@ use polder_buffers::ring::{Consumer, Producer};
 use polder_buffers::{Class, Packet, PortId};
 use polder_datapath::capture::Tap;
 use polder_datapath::port::{RxQueue, TxQueue};
+use polder_datapath::queue::{QueueOptions, QueueReport};
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::steer::Order;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 /// Command to a worker.
 pub enum Command {
@@ -20,6 +22,14 @@ pub enum Command {
     Weigh(PortId, u16),
     /// Replace the port's egress queue, or remove it.
     Queue(PortId, Option<Box<NewQueue>>),
+    /// Change the parameters of the port's egress queue; waiting packets stay.
+    AdjustQueue(PortId, Box<QueueOptions>),
+    /// Replace the queue of packets that the port receives, or remove it.
+    Inlet(PortId, Option<Box<NewQueue>>),
+    /// Change the parameters of the queue of packets that the port receives; waiting packets stay.
+    AdjustInlet(PortId, Box<QueueOptions>),
+    /// Report what waits in the port's queues.
+    ReportQueue(PortId, SyncSender<QueueContents>),
     /// Stop using a port; its queues are dropped.
     Detach(PortId),
     /// Start a capture.
@@ -56,6 +66,19 @@ pub enum SendPath {
     Queued(Box<Outlet>),
     /// The ring to the worker of this number, which owns a queue.
     Through(usize),
+}
+
+/// Contents of a queue of a port at a worker.
+#[derive(Debug)]
+pub struct QueueContents {
+    /// The port.
+    pub port: PortId,
+    /// Number of the worker.
+    pub worker: usize,
+    /// True for the queue of packets that the port receives.
+    pub is_inlet: bool,
+    /// Flows and hosts with most bytes.
+    pub report: QueueReport,
 }
 
 /// Report of a worker.

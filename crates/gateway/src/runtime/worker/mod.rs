@@ -7,7 +7,9 @@
 //! queue of a port.
 
 mod backlog;
+mod cut;
 mod hand_over;
+mod inlet;
 mod messages;
 mod others;
 mod outlet;
@@ -18,10 +20,11 @@ mod senders;
 mod share;
 
 pub use hand_over::HandOver;
-pub use messages::{Attachment, Command, Mesh, Report, SendPath};
+pub use messages::{Attachment, Command, Mesh, QueueContents, Report, SendPath};
 pub use outlet::{NewQueue, Outlet};
 pub use schedule::Schedule;
 
+use self::inlet::{InletContext, Inlets};
 use self::senders::Senders;
 use super::sharing::Sharing;
 use super::wake::Wakeup;
@@ -35,7 +38,7 @@ use polder_datapath::worker_group::WorkerGroup;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 /// Number of rounds after which an awake worker publishes where its frames are.
 const PUBLISH: u64 = 256;
@@ -47,6 +50,7 @@ pub struct Worker {
     clock: Clock,
     receivers: Vec<Queue>,
     senders: Senders,
+    inlets: Inlets,
     incoming: Vec<Consumer<Packet>>,
     wakeup: Arc<Wakeup>,
     epoll: OwnedFd,
@@ -112,6 +116,7 @@ impl Worker {
             clock,
             receivers: Vec::new(),
             senders: Senders::new(mesh.outgoing, Arc::clone(&counters)),
+            inlets: Inlets::default(),
             incoming: mesh.incoming,
             wakeup,
             epoll,
@@ -187,7 +192,8 @@ impl Worker {
         if let Some([posted, held]) = &self.gauges {
             let receiving = self.receivers.iter().map(|queue| u64::from(queue.rx.posted())).sum::<u64>();
             posted.set(receiving + self.senders.posted());
-            held.set(self.senders.waiting_slots() + self.counters.ledger.held_slots.get());
+            let waiting = self.senders.waiting_slots() + self.inlets.slots();
+            held.set(waiting + self.counters.ledger.held_slots.get());
         }
     }
 
@@ -201,6 +207,12 @@ impl Worker {
             }
             Command::Weigh(port, weight) => self.weigh(port, weight),
             Command::Queue(port, queue) => self.senders.set_queue(port, queue, &mut self.pool),
+            Command::AdjustQueue(port, options) => {
+                self.senders.adjust_queue(port, &options);
+            }
+            Command::Inlet(port, inlet) => self.set_inlet(port, inlet),
+            Command::AdjustInlet(port, options) => self.inlets.adjust(port, &options),
+            Command::ReportQueue(port, answer) => self.report_queue(port, &answer),
             Command::Detach(port) => self.detach(port),
             Command::Tap(tap) => self.engine.add_tap(*tap),
             Command::Untap(capture) => self.engine.remove_tap(capture),
@@ -228,6 +240,20 @@ impl Worker {
         }
         self.senders.attach(port, tx, backlog);
         self.engine.grow_to(usize::from(port.0) + 1);
+    }
+
+    /// Reports what waits in the queues of a port that the worker owns.
+    #[cold]
+    fn report_queue(&self, port: PortId, answer: &SyncSender<QueueContents>) {
+        let worker = self.number_and_count.0;
+        let now = self.senders.now;
+        let reports = [(false, self.senders.report(port)), (true, self.inlets.report(port, now))];
+        for (is_inlet, report) in reports {
+            if let Some(report) = report {
+                // An error means that nobody waits for the answer any more.
+                let _ = answer.try_send(QueueContents { port, worker, is_inlet, report });
+            }
+        }
     }
 
     fn weigh(&mut self, port: PortId, weight: u16) {
@@ -260,6 +286,8 @@ impl Worker {
         schedule.line.retain(|index| receivers[index].port != port);
         receivers.retain(|queue| queue.port != port);
         self.senders.detach(port, &mut self.pool);
+        let with = InletContext { now: self.senders.now, pool: &mut self.pool, counters: &self.counters };
+        self.inlets.remove(port, with);
         self.report(Report::Detached(port));
     }
 

@@ -3,11 +3,12 @@
 //! A device accepts far more packets than it sends within an acceptable queueing delay. So the device is
 //! limited to [`IN_FLIGHT`] packets, and the others wait in the egress queue, where the discipline sees them.
 
+use super::cut::{cut, is_long, longest};
 use polder_buffers::{BATCH, Batch, Packet, Pool, wire_packets};
 use polder_datapath::counters::WorkerCounters;
 use polder_datapath::drops::{DropReason, mark};
 use polder_datapath::port::{Turn, TxQueue};
-use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, Refusal};
+use polder_datapath::queue::{EgressCounters, EgressQueue, QueueOptions, QueueReport, Refusal};
 use polder_datapath::units::Nanos;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct NewQueue {
     pub queue: EgressQueue,
     /// Counters of the queue.
     pub counters: Arc<EgressCounters>,
+    /// Options with which the queue was created.
+    pub options: QueueOptions,
 }
 
 /// A device's sending queue with its egress queue.
@@ -37,6 +40,8 @@ pub struct Outlet {
     /// Packets that have left the queue and that the device has not accepted yet.
     next: Batch,
     waiting: Waiting,
+    /// Maximum length of a super-packet in bytes.
+    longest: usize,
     counters: Arc<EgressCounters>,
     /// Dropped packets that captures have not seen yet; `None` without captures.
     dropped: Option<Vec<Packet>>,
@@ -45,12 +50,13 @@ pub struct Outlet {
 impl Outlet {
     /// Creates an egress queue in front of `tx`, with counters in `counters`.
     pub fn new(tx: Box<dyn TxQueue>, options: &QueueOptions, counters: Arc<EgressCounters>) -> Self {
-        Self::with(tx, NewQueue { queue: EgressQueue::new(options), counters })
+        Self::with(tx, NewQueue { queue: EgressQueue::new(options), counters, options: *options })
     }
 
     /// Puts a prepared queue in front of `tx`.
-    pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters }: NewQueue) -> Self {
-        Self { tx, queue, next: Batch::new(), waiting: Waiting::default(), counters, dropped: None }
+    pub fn with(tx: Box<dyn TxQueue>, NewQueue { queue, counters, options }: NewQueue) -> Self {
+        let (next, waiting, longest) = (Batch::new(), Waiting::default(), longest(&options));
+        Self { tx, queue, next, waiting, longest, counters, dropped: None }
     }
 
     /// Number of waiting packets; a super-packet counts as one.
@@ -85,6 +91,15 @@ impl Outlet {
 
     /// Enqueues all packets of `batch`; packets beyond the limit are dropped.
     pub fn put(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
+        if batch.iter().any(|packet| is_long(packet, self.longest)) {
+            let longest = self.longest;
+            cut(batch, longest, (pool, worker), |batch, pool| self.enter(batch, now, pool, worker));
+        } else {
+            self.enter(batch, now, pool, worker);
+        }
+    }
+
+    fn enter(&mut self, batch: &mut Batch, now: Nanos, pool: &mut Pool, worker: &WorkerCounters) {
         let counters = &*self.counters;
         counters.entered.add(wire_packets(batch));
         let region = pool.region().id();
@@ -152,10 +167,21 @@ impl Outlet {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
         self.counters.waiting.set(self.waiting.wire_packets);
-        self.counters.waiting_bytes.set(self.queue.bytes());
-        self.counters.wait_nanos.set(self.queue.wait().0);
+        self.counters.publish(&mut self.queue);
+    }
+
+    /// Changes the parameters of the egress queue; waiting packets stay.
+    pub fn adjust(&mut self, options: &QueueOptions) {
+        self.queue.adjust(options);
+        self.longest = longest(options);
+    }
+
+    /// Report of what waits in the egress queue.
+    #[cold]
+    pub fn report(&self, now: Nanos) -> QueueReport {
+        self.queue.report(now)
     }
 
     /// Time of the next work of [`pump`](Self::pump) if no packet arrives before; `None` if the queue is
@@ -168,9 +194,11 @@ impl Outlet {
         Some(self.queue.next_deadline().filter(|_| has_room).unwrap_or(now + LOOK_AGAIN))
     }
 
-    /// Replaces the egress queue. Waiting packets stay in order, as far as `queue` has room.
-    pub fn exchange(&mut self, queue: EgressQueue, pool: &mut Pool, worker: &WorkerCounters) {
-        let old = std::mem::replace(&mut self.queue, queue);
+    /// Replaces the egress queue. Waiting packets stay in order, as far as `new` has room.
+    pub fn exchange(&mut self, new: NewQueue, pool: &mut Pool, worker: &WorkerCounters) {
+        self.publish();
+        self.longest = longest(&new.options);
+        let old = std::mem::replace(&mut self.queue, new.queue);
         let (counters, waiting, region) = (&*self.counters, &mut self.waiting, pool.region().id());
         let dropped = &mut self.dropped;
         self.queue.take_over(old, |packet, why| {
@@ -252,27 +280,38 @@ impl Outlet {
     }
 }
 
-/// Totals of the packets that wait in front of a device.
+/// Totals of the packets that wait in a queue.
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+pub(super) struct Waiting {
     /// Number of slots of packet memory that packets own alone.
     slots: u64,
     wire_packets: u64,
 }
 
 impl Waiting {
-    fn add(&mut self, packet: &Packet, region: NonZeroU16) {
+    /// Number of slots of packet memory that packets own alone.
+    pub(super) fn slots(self) -> u64 {
+        self.slots
+    }
+
+    /// Number of packets, with super-packets counted by their segments.
+    pub(super) fn wire_packets(self) -> u64 {
+        self.wire_packets
+    }
+
+    pub(super) fn add(&mut self, packet: &Packet, region: NonZeroU16) {
         self.slots += packet.slots_of(region);
         self.wire_packets += u64::from(packet.wire_packets);
     }
 
-    fn remove(&mut self, packet: &Packet, region: NonZeroU16) {
+    pub(super) fn remove(&mut self, packet: &Packet, region: NonZeroU16) {
         self.slots -= packet.slots_of(region);
         self.wire_packets -= u64::from(packet.wire_packets);
     }
 }
 
-fn refuse(
+/// Counts a packet that a queue has dropped, and releases it or keeps it for captures.
+pub(super) fn refuse(
     mut packet: Packet,
     why: Refusal,
     pool: &mut Pool,

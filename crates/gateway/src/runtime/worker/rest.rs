@@ -84,7 +84,8 @@ impl Worker {
     /// Longest time to sleep without an event; `None` if no deadline and no polling is needed.
     fn longest_sleep(&mut self, now: Nanos, patience: Option<Nanos>) -> Option<Nanos> {
         let missing = self.sharing.as_ref().and_then(|sharing| sharing.group.next_deadline());
-        let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline()];
+        let inlets = self.inlets.next_deadline(now);
+        let deadlines = [self.engine.next_deadline(), missing, self.senders.next_deadline(), inlets];
         let deadlines = deadlines.into_iter().flatten().map(|deadline| deadline.since(now));
         let queues = self.receivers.iter().filter(|queue| !queue.closed);
         // A queue without an event descriptor is polled regularly.
@@ -111,7 +112,7 @@ impl Worker {
             for index in 0..self.incoming.len() {
                 busy |= self.take_over(index, now);
             }
-            busy |= self.take_last_part(now);
+            busy |= self.take_last_part(now) | self.let_in(now, |_| true);
             self.senders.round(&mut self.pool);
             if busy {
                 last = now;

@@ -1,7 +1,8 @@
 //! One round of a worker: a turn for each queue, then handed-over packets, then sending and reclaiming.
 
-use super::{Report, Worker};
-use polder_buffers::{BATCH, Class};
+use super::inlet::{InletContext, Inlets};
+use super::{NewQueue, Report, Worker};
+use polder_buffers::{BATCH, Class, PortId};
 use polder_datapath::engine::TurnContext;
 use polder_datapath::port::{Budget, Turn};
 use polder_datapath::scheduler::{Elapsed, Grant, Outcome};
@@ -25,6 +26,7 @@ impl Worker {
         self.senders.now = now;
         self.senders.is_watched = self.engine.captures().is_some();
         let (mut busy, packets) = self.cycle(now);
+        busy |= self.let_in(now, |_| false);
         for index in 0..self.incoming.len() {
             busy |= self.take_over(index, now);
         }
@@ -159,6 +161,47 @@ impl Worker {
         }
     }
 
+    /// Gives a port an inlet, or removes it: waiting packets go through the stages then.
+    #[cold]
+    pub(super) fn set_inlet(&mut self, port: PortId, inlet: Option<Box<NewQueue>>) {
+        let now = self.clock.now();
+        self.senders.now = now;
+        match inlet {
+            Some(new) => {
+                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+                self.inlets.set(port, *new, with);
+            }
+            None => {
+                while self.let_in(now, |other| other == port) {}
+                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+                self.inlets.remove(port, with);
+            }
+        }
+    }
+
+    /// Lets packets of inlets through the stages: as many as the rates allow, and all of ports for which
+    /// `at_once` is true. Returns true if another call should follow at once.
+    pub(super) fn let_in(&mut self, now: Nanos, at_once: impl Fn(PortId) -> bool) -> bool {
+        for _ in 0..Inlets::turn() {
+            let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+            let Some(port) = self.inlets.take(&mut self.batch, &at_once, with) else { return false };
+            self.dispatch(port, false, false, now);
+        }
+        true
+    }
+
+    /// Runs the stages on the packets of `batch`, here or on the workers that share the port.
+    fn dispatch(&mut self, port: PortId, has_more: bool, timed: bool, now: Nanos) {
+        let clock = self.clock;
+        match self.sharing.as_ref().map_or(Order::Queue, |sharing| sharing.order(port)) {
+            Order::Queue => {
+                let with = TurnContext { now, pool: &mut self.pool, timed };
+                self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
+            }
+            order @ (Order::Hash | Order::Spread | Order::Auto) => self.share_out(port, order, has_more, now),
+        }
+    }
+
     /// Receives up to one batch and runs the stages on it.
     fn receive(&mut self, index: usize, packets: u32, now: Nanos) -> (u32, u32, Turn) {
         self.note_unsent();
@@ -184,14 +227,12 @@ impl Worker {
             let clock = self.clock;
             let elapsed = timed.then(|| clock.now().since(start));
             self.engine.received(received, elapsed);
-            match self.sharing.as_ref().map_or(Order::Queue, |sharing| sharing.order(port)) {
-                Order::Queue => {
-                    let with = TurnContext { now, pool: &mut self.pool, timed };
-                    self.engine.process(&mut self.batch, port, with, &mut self.senders, &mut || clock.now());
-                }
-                order @ (Order::Hash | Order::Spread | Order::Auto) => {
-                    self.share_out(port, order, turn == Turn::OutOfBudget, now);
-                }
+            if self.inlets.has(port) {
+                let with = InletContext { now, pool: &mut self.pool, counters: &self.counters };
+                self.inlets.put(port, &mut self.batch, with);
+                self.let_in(now, |_| false);
+            } else {
+                self.dispatch(port, turn == Turn::OutOfBudget, timed, now);
             }
         }
         if turn == Turn::Closed {

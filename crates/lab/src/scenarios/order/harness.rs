@@ -109,11 +109,8 @@ impl Plan {
         if self.tunnel.is_none() {
             return SendPath::Own(Box::new(sink));
         }
-        let options = QueueOptions {
-            discipline: Discipline::Codel(CodelOptions::default()),
-            limit_bytes: QUEUE_BYTES,
-            rate: Some(RATE),
-        };
+        let codel = Discipline::Codel(CodelOptions::default());
+        let options = QueueOptions { rate: Some(RATE), ..QueueOptions::new(codel, QUEUE_BYTES) };
         SendPath::Queued(Box::new(Outlet::new(Box::new(sink), &options, Arc::default())))
     }
 

@@ -202,7 +202,7 @@ impl Ledger {
     pub(in crate::scenarios) fn new(flows: usize, link: Option<Link>) -> Self {
         let queue = |link: Link| {
             let discipline = Discipline::Codel(link.codel);
-            (link, EgressQueue::new(&QueueOptions { discipline, limit_bytes: QUEUE_BYTES, rate: None }))
+            (link, EgressQueue::new(&QueueOptions::new(discipline, QUEUE_BYTES)))
         };
         Self { flows: vec![Came::default(); flows], link: link.map(queue), ..Self::default() }
     }

@@ -5,6 +5,7 @@ use crate::runtime::worker::NewQueue;
 use crate::runtime::worker::outlet::Outlet;
 use polder_buffers::{Pool, PortId};
 use polder_datapath::counters::WorkerCounters;
+use polder_datapath::queue::{QueueOptions, QueueReport};
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::units::Nanos;
 use std::sync::Arc;
@@ -61,13 +62,29 @@ impl Senders {
         let path = match (path, queue) {
             (SendPath::Own(tx), Some(new)) => SendPath::Queued(Box::new(Outlet::with(tx, *new))),
             (SendPath::Queued(mut outlet), Some(new)) => {
-                outlet.exchange(new.queue, pool, &self.counters);
+                outlet.exchange(*new, pool, &self.counters);
                 SendPath::Queued(outlet)
             }
             (SendPath::Queued(outlet), None) => SendPath::Own(outlet.remove(pool, &self.counters)),
             (other @ (SendPath::Own(_) | SendPath::Through(_)), _) => other,
         };
         self.put(port, path);
+    }
+
+    /// Changes the parameters of a port's egress queue.
+    pub(in crate::runtime::worker) fn adjust_queue(&mut self, port: PortId, options: &QueueOptions) {
+        if let Some(Some(SendPath::Queued(outlet))) = self.ports.get_mut(usize::from(port.0)) {
+            outlet.adjust(options);
+        }
+    }
+
+    /// Report of a port's egress queue; `None` if this worker has none.
+    #[cold]
+    pub(in crate::runtime::worker) fn report(&self, port: PortId) -> Option<QueueReport> {
+        match self.ports.get(usize::from(port.0)) {
+            Some(Some(SendPath::Queued(outlet))) => Some(outlet.report(self.now)),
+            Some(Some(SendPath::Own(_) | SendPath::Through(_)) | None) | None => None,
+        }
     }
 
     /// Removes a port's send path and drops the packets that wait for it.
