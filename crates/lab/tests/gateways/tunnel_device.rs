@@ -59,15 +59,8 @@ fn ip(namespace: &Namespace, words: &str) -> String {
 fn carries(net: &Net, families: &[usize]) {
     for &family in families {
         let [near, far] = INSIDE[family];
-        for (from, to) in [(&net.near, far), (&net.far, near)] {
-            reaches(from, to);
-            // Around the MTU, and in fragments.
-            for size in ["1400", "1448", "1452", "1472", "4000"] {
-                until(&format!("{size} bytes to {to}"), || {
-                    ping(from, to, &["-s", size]).contains(" 0% packet loss")
-                });
-            }
-        }
+        answers_at_all_sizes(&net.near, far);
+        answers_at_all_sizes(&net.far, near);
         // Its own address, and the other end's from behind.
         reaches(&net.near, near);
         reaches(&net.left, far);
@@ -77,6 +70,14 @@ fn carries(net: &Net, families: &[usize]) {
         reaches(&net.right, LEFT[family]);
         tcp(&net.left, &net.right, RIGHT[family].parse().unwrap());
         tcp(&net.right, &net.left, LEFT[family].parse().unwrap());
+    }
+}
+
+/// Packets around the MTU arrive, and longer ones in fragments.
+fn answers_at_all_sizes(from: &Namespace, to: &str) {
+    reaches(from, to);
+    for size in ["1400", "1448", "1452", "1472", "4000"] {
+        until(&format!("{size} bytes to {to}"), || ping(from, to, &["-s", size]).contains(" 0% packet loss"));
     }
 }
 
@@ -115,6 +116,8 @@ fn the_kernel_speaks_and_routes_by_the_device_of_a_tunnel() {
             let shown = ip(&net.near, "link show site");
             shown.contains(&format!("mtu {mtu} ")) && shown.contains("LOWER_UP")
         });
+        let has_v6 = ip(&net.near, "-6 address show site").contains("inet6 fe80::");
+        assert_eq!(has_v6, families.contains(&1), "a link-local address where the tunnel carries IPv6");
         give_addresses(&net, families);
         carries(&net, families);
         for gateway in &gateways {
