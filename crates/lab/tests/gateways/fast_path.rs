@@ -177,6 +177,7 @@ fn what_only_user_space_does_ends_the_fast_path_and_says_so() {
     for (keys, more, why) in [
         ("", filter, "filters examine its packets"),
         ("queue = { kind = \"codel\" }", "", "it has a queue"),
+        ("shaper = { down = \"1 Gbit/s\" }", "", "its `shaper` limits what comes in"),
         ("mtu = 1400", "", "its configured MTU differs from the interface's"),
     ] {
         net.polder.reload(&text(keys, more)).unwrap();
