@@ -64,9 +64,11 @@ impl Marks {
     }
 }
 
-/// The kernel's connections, followed once a port may carry some.
+/// The kernel's connections, followed once a port may carry some. The default is a gateway that starts, which follows none yet.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
+    /// True once the setting of the kernel's is here, if there is one.
+    is_ready: bool,
     events: Option<AllEvents>,
     following: Option<Following>,
 }
@@ -74,7 +76,7 @@ pub(super) struct Followed {
 impl Followed {
     /// Connections that are followed by that setting of the kernel's.
     pub(super) fn by(events: Option<AllEvents>) -> Self {
-        Self { events, following: None }
+        Self { is_ready: true, events, following: None }
     }
 
     pub(super) fn is_followed(&self) -> bool {
@@ -88,7 +90,7 @@ impl Followed {
         clock: Clock,
         (table, marks): (Arc<ConnectionTable>, Marks),
     ) {
-        if self.is_followed() {
+        if !self.is_ready || self.is_followed() {
             return;
         }
         if let Some(Err(error)) = self.events.as_mut().map(AllEvents::want) {
