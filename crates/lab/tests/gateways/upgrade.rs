@@ -204,7 +204,7 @@ fn the_gateway_goes_on_when_a_program_is_broken_or_old() {
         Path::new("/bin/false"),
         "cannot take over a gateway: it is not polder, or an older version",
     );
-    bench.refuses(Path::new("/nowhere/polder"), "cannot start /nowhere/polder");
+    bench.refuses(Path::new("/nowhere/polder"), "cannot start the program /nowhere/polder");
     const HELP: &str = "case \"$2\" in --help) echo --take-over; exit;; esac";
     let ends = bench.script("ends", &format!("{HELP}\nexit 7"));
     bench.refuses(&ends, "ended before it took over (exit status: 7)");
