@@ -5,6 +5,7 @@ use crate::machines::{PATIENCE, until};
 use crate::router::Net;
 use crate::support::{Gateway, root_or_skip};
 use polder_devices::skb::connections::HEARTBEAT;
+use polder_testbed::clock;
 use polder_testbed::topology::Namespace;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -75,11 +76,12 @@ impl Masquerade {
 
     /// Exchanges packets until more of them are carried.
     pub(crate) fn until_carried(&self, udp: &Udp) {
-        let before = self.carried("udp");
-        until("the flow is carried", || {
+        let (before, end) = (self.carried("udp"), clock::now() + PATIENCE);
+        while self.carried("udp") == before {
+            assert!(clock::now() < end, "it is not carried: {:#}", self.polder.show("connections"));
             udp.exchange().expect("an answer");
-            self.carried("udp") > before
-        });
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn udp(&self) -> Udp {
