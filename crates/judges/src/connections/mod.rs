@@ -183,7 +183,7 @@ impl Bed {
         let polder = Twin::lay(&mut topology, "polder")?;
         let refused = [&kernel, &polder].map(|twin| twin.tell(settings)).concat();
         ensure!(refused.is_empty(), "{refused:?}");
-        let pair = Pair { kernel, polder, gateway: None };
+        let pair = Pair { kernel, polder, gateway: None, is_faulty: lacking.is_some() };
         Ok(Self { pair, lacking, topology })
     }
 

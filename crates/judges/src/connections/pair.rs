@@ -18,6 +18,8 @@ pub(super) struct Pair {
     pub(super) polder: Twin,
     /// The gateway, once it runs.
     pub(super) gateway: Option<Gateway>,
+    /// True if the gateway lacks a check, so that it may keep connections that have ended.
+    pub(super) is_faulty: bool,
 }
 
 impl Pair {
@@ -26,8 +28,8 @@ impl Pair {
         self.kernel.flush()?;
         self.polder.flush()?;
         interrupt::sleep(HEARS)?;
-        let Some(gateway) = &self.gateway else { return Ok(()) };
-        // A gateway with a fault may keep them: packets will show it.
+        let Some(gateway) = self.gateway.as_ref().filter(|_| !self.is_faulty) else { return Ok(()) };
+        // A gateway that keeps them is found by the packets that follow.
         let _ = interrupt::retry(AWAKENS, ENTERS, || {
             let shown = gateway.show("connections")?;
             let entered = polder::find(&shown, "entered").and_then(Value::as_u64);

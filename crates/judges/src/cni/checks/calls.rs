@@ -168,7 +168,11 @@ pub(super) fn status(bench: &mut Bench) -> anyhow::Result<String> {
     bench.stop()?;
     bench.refused("status", NETWORK, &container)?;
     let output = status(bench, &input)?;
-    ensure!(code_of(&output) == Some(50) && said(&output).contains("is the gateway running"), "{}", said(&output));
+    ensure!(
+        code_of(&output) == Some(50) && said(&output).contains("is the gateway running"),
+        "{}",
+        said(&output)
+    );
     bench.start()?;
     bench.done("status", &container)?;
     bench.nothing_is_left()?;

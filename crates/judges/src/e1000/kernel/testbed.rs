@@ -219,14 +219,18 @@ impl Testbed {
                 self.wire.inject(&peer.request(number, length))?;
             }
             for &(number, length) in window {
-                if let Err(error) = self.comes_back(peer, number, length) {
-                    let counted = self.run("grep Icmp: /proc/net/snmp; ethtool -S NIC | grep -v ': 0$'")?;
-                    return Err(error.context(format!("{}; {counted}", self.state())));
-                }
+                let result = self.comes_back(peer, number, length);
+                result.or_else(|error| Err(error.context(self.counted()?)))?;
             }
             std::thread::sleep(PAUSE);
         }
         Ok(())
+    }
+
+    /// State of the device, and counters of the guest.
+    fn counted(&mut self) -> anyhow::Result<String> {
+        let counted = self.run("grep Icmp: /proc/net/snmp; ethtool -S NIC | grep -v ': 0$'")?;
+        Ok(format!("{}; {counted}", self.state()))
     }
 
     /// State of the device, for a message.
