@@ -36,7 +36,8 @@ pub(in super::super) fn eeprom(program: &Path) -> anyhow::Result<()> {
     let run = Request::run(&format!("{POLDER} run --yes {FILE}"));
     let answer = bed.guest.try_ask(&run, START)?;
     let said = answer.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let words = ["cannot open port wan", "checksum of the adapter's EEPROM is wrong", "set `mac` for the port"];
+    let words =
+        ["cannot open port wan", "checksum of the adapter's EEPROM is wrong", "set `mac` for the port"];
     let missing = words.iter().filter(|words| !said.contains(**words)).collect::<Vec<_>>();
     ensure!(!answer.ok && missing.is_empty(), "`polder run` does not say {missing:?}, but: {said}");
 

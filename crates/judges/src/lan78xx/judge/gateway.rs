@@ -76,8 +76,10 @@ impl Judge {
         self.guest.ask(&Request::Write(FILE.to_owned(), text))?;
         let said = self.guest.run(&format!("polder check {FILE}"))?;
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        let wanted =
-            [format!("LAN7800 at USB port {place}"), "the kernel's driver lan78xx has the adapter".to_owned()];
+        let wanted = [
+            format!("LAN7800 at USB port {place}"),
+            "the kernel's driver lan78xx has the adapter".to_owned(),
+        ];
         ensure!(wanted.iter().all(|words| said.contains(words)), "`polder check` says: {said}");
         Ok(())
     }
