@@ -7,7 +7,7 @@
 #![cfg(test)]
 
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_testbed::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{Namespace, Topology, is_root};
 use polder_testbed::{clock, command};
@@ -102,14 +102,10 @@ fn a_station_reaches_a_card_through_an_access_point() {
     let polder = polder::program().unwrap();
     let programs = PROGRAMS.into_iter().chain([polder.to_str().unwrap()]).collect::<Vec<_>>();
     let options = Options {
-        program: Path::new(env!("CARGO_BIN_EXE_polder-lab")),
-        modules: &MODULES,
-        spare_modules: &[],
-        programs: &programs,
         memory_mib: 768,
         processors: 2,
         cards: &[card],
-        iommu: Iommu::None,
+        ..Options::of(Path::new(env!("CARGO_BIN_EXE_polder-lab")), &MODULES, &programs)
     };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     let name = guest.interface(card.mac).unwrap();

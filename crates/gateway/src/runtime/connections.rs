@@ -71,26 +71,30 @@ pub(super) struct Followed {
     is_ready: bool,
     events: Option<AllEvents>,
     following: Option<Following>,
+    /// Generation of the kernel's last notice when it could not be done.
+    failed: Option<u64>,
 }
 
 impl Followed {
     /// Connections that are followed by that setting of the kernel's.
     pub(super) fn by(events: Option<AllEvents>) -> Self {
-        Self { is_ready: true, events, following: None }
+        Self { is_ready: true, events, ..Self::default() }
     }
 
     pub(super) fn is_followed(&self) -> bool {
         self.following.is_some()
     }
 
-    /// Follows them for the table, unless they are followed already. What fails is in the log.
+    /// Follows them for the table, unless they are followed already. What fails is in the log, and is tried again after a notice
+    /// of the kernel's: rules that need connection tracking load its modules. `generation` is that of the last notice.
     pub(super) fn follow(
         &mut self,
         threads: &Threads,
         clock: Clock,
         (table, marks): (Arc<ConnectionTable>, Marks),
+        generation: u64,
     ) {
-        if !self.is_ready || self.is_followed() {
+        if !self.is_ready || self.is_followed() || self.failed == Some(generation) {
             return;
         }
         if let Some(Err(error)) = self.events.as_mut().map(AllEvents::want) {
@@ -98,7 +102,11 @@ impl Followed {
         }
         match Following::start(threads, clock, (table, marks)) {
             Ok(following) => self.following = Some(following),
-            Err(error) => tracing::error!("no connection is carried: {error:#}"),
+            Err(error) => {
+                if self.failed.replace(generation).is_none() {
+                    tracing::error!("no connection is carried: {error:#}");
+                }
+            }
         }
     }
 

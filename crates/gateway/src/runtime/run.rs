@@ -233,14 +233,16 @@ fn events_of_connections(configuration: &Configuration, goes_on: bool) -> Option
         }
         return None;
     }
-    match AllEvents::open(goes_on) {
-        Ok(events) => Some(events),
-        Err(error) if configuration.ports.iter().any(|port| port.decide == Decide::Kernel) => {
-            tracing::warn!("no connection is carried: {error}");
-            None
-        }
-        Err(_) => None,
+    let is_needed = configuration.ports.iter().any(|port| port.decide == Decide::Kernel);
+    if is_needed {
+        // The setting is there once the module is. Whether that fails is told when connections are followed.
+        let _ = conntrack::load();
     }
+    let events = AllEvents::open(goes_on);
+    if let Some(error) = events.as_ref().err().filter(|_| is_needed) {
+        tracing::warn!("only connections that begin later are carried: {error}");
+    }
+    events.ok()
 }
 
 /// Starts the thread that closes AF_XDP sockets, for which workers have neither time nor privileges.

@@ -1,22 +1,18 @@
 //! Recipes whose kernel modules this machine lacks, in a guest with Debian's kernel.
 //!
-//! The guest has this machine's root file system for reading, under a file system in memory that takes what is written. So the
-//! programs and their files are this machine's, and `polder-lab` judges there as it does here.
+//! The guest has this machine's files ([`files`]), and `polder-lab` judges there as it does here.
 
 use super::recipe::Recipe;
 use super::verdict::Comparison;
 use super::{Selection, has_modules, is_wanted, missing_program, recipes};
-use anyhow::{Context as _, anyhow, bail};
-use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Guest, Kernel, Options, SHARED, SHARED_MODULES};
+use anyhow::{Context as _, anyhow};
+use polder_testbed::guest::{Guest, Kernel, Options, files};
 use polder_testbed::peers::polder;
-use polder_testbed::{clock, interrupt};
 use std::path::Path;
 use std::time::Duration;
 
 /// Modules that every recipe may need: the testbed's, the gateway's, and those of packet filters.
 const MODULES: &[&str] = &[
-    "overlay",
     // Found by its name when nf_tables starts, so no dependency says it.
     "crc32c_generic",
     "veth",
@@ -32,18 +28,12 @@ const MODULES: &[&str] = &[
     "nft_fib_inet",
     "xfrm_user",
 ];
-/// Programs that bring the machine's files up.
-const PROGRAMS: &[&str] = &["ip", "sh", "mount", "mkdir", "ln", "chroot"];
-/// Root of this machine's files in the guest.
-const ROOT: &str = "/machine";
-/// The verdict, below it.
+/// The verdict, among the machine's files.
 const VERDICT: &str = "/tmp/verdict";
 /// Memory of a guest, files that are written there included.
 const MEMORY_MIB: u32 = 1536;
 /// Longest time for one recipe in one mode.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Pause between two looks at a run.
-const STEP: Duration = Duration::from_millis(250);
 
 /// Result of the guest, or the reason why there is none.
 type Told = Result<Comparison, String>;
@@ -61,7 +51,7 @@ pub fn needed(selection: &Selection) -> Vec<&'static str> {
 pub fn available() -> anyhow::Result<Kernel> {
     super::available()?;
     let kernel = Guest::available()?;
-    let modules = SHARED_MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
+    let modules = files::MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
     kernel.with_dependencies(&modules)?;
     Ok(kernel)
 }
@@ -79,7 +69,7 @@ pub fn examine(
     let program = program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?;
     let mut total = Comparison::default();
     let mut names = Vec::new();
-    let mut modules = SHARED_MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
+    let mut modules = files::MODULES.iter().chain(MODULES).copied().collect::<Vec<_>>();
     for name in needed(selection) {
         let recipe = named(name).context("a recipe has a name")?;
         let reason = missing_program(recipe)
@@ -96,36 +86,13 @@ pub fn examine(
         return Ok(total);
     }
     let options =
-        Options { memory_mib: MEMORY_MIB, processors: 2, ..Options::of(&program, &modules, PROGRAMS) };
+        Options { memory_mib: MEMORY_MIB, processors: 2, ..Options::of(&program, &modules, &files::PROGRAMS) };
     says("a guest starts");
-    let mut guest = Guest::boot_sharing(&kernel, &options, Path::new("/"))?;
-    guest.ask(&Request::Run(["sh", "-e", "-c", &mount()].map(str::to_owned).to_vec()))?;
+    let mut guest = Guest::boot_with_files(&kernel, &options)?;
     let inside = Selection { only: names, ..selection.clone() };
     total.add(run(&mut guest, &program, &inside, says)?);
     guest.power_off()?;
     Ok(total)
-}
-
-/// Commands that lay a file system in memory over this machine's, with what a machine has beside.
-fn mount() -> String {
-    format!(
-        "mkdir -p /shared /memory {ROOT}
-         mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro {SHARED} /shared
-         mount -t tmpfs memory /memory
-         mkdir /memory/upper /memory/work
-         mount -t overlay -o lowerdir=/shared,upperdir=/memory/upper,workdir=/memory/work machine {ROOT}
-         mount -t proc proc {ROOT}/proc
-         mount -t sysfs sys {ROOT}/sys
-         mount -t bpf bpf {ROOT}/sys/fs/bpf
-         mount -t cgroup2 cgroup {ROOT}/sys/fs/cgroup
-         mount -t devtmpfs dev {ROOT}/dev
-         mkdir -p {ROOT}/dev/pts {ROOT}/dev/shm
-         ln -s /proc/self/fd {ROOT}/dev/fd
-         mount -t devpts -o ptmxmode=666 pts {ROOT}/dev/pts
-         for folder in dev/shm run tmp var/run; do
-           [ -L {ROOT}/$folder ] || mount -t tmpfs memory {ROOT}/$folder
-         done"
-    )
 }
 
 /// Runs recipes in the guest, and waits for the verdict.
@@ -138,28 +105,12 @@ fn run(
     let text = serde_json::to_string(selection).context("a selection is text")?;
     let program = program.to_str().context("the program's path is text")?;
     let gateway = polder::program()?;
-    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     let gateway = gateway.to_str().context("the gateway's path is text")?;
-    let words = ["chroot", ROOT, "/usr/bin/env", path, program, "hosts-inside", &text, VERDICT, gateway];
-    let process = guest.ask(&Request::Start(words.map(str::to_owned).to_vec()))?;
     let rounds = u32::try_from(selection.only.len() * selection.modes.len()).unwrap_or(u32::MAX);
-    let end = clock::now() + PATIENCE.saturating_mul(rounds);
-    let mut told = 0;
-    loop {
-        let said = guest.ask(&Request::Read(format!("/tmp/said-{process}")))?;
-        let lines = said.lines().collect::<Vec<_>>();
-        lines.iter().skip(told).for_each(|line| says(line));
-        told = lines.len();
-        let verdict = guest.try_ask(&Request::Read(format!("{ROOT}{VERDICT}")), STEP + PATIENCE)?;
-        if verdict.ok {
-            let told: Told = serde_json::from_str(&verdict.text).context("the verdict is no JSON")?;
-            return told.map_err(|error| anyhow!("in the guest: {error}"));
-        }
-        if clock::now() > end || guest.has_crashed() {
-            bail!("no verdict: {said}\n{}", guest.console());
-        }
-        interrupt::sleep(STEP)?;
-    }
+    let words = [program, "hosts-inside", &text, VERDICT, gateway];
+    let verdict = guest.run_until_written(&words, VERDICT, PATIENCE.saturating_mul(rounds), says)?;
+    let told: Told = serde_json::from_str(&verdict).context("the verdict is no JSON")?;
+    told.map_err(|error| anyhow!("in the guest: {error}"))
 }
 
 /// Judges in the guest: the program's own part of it.
@@ -177,9 +128,7 @@ pub fn main(
     }
     let selection: Selection = serde_json::from_str(selection).context("the selection is no JSON")?;
     let told: Told = super::examine(&selection, says).map_err(|error| format!("{error:#}"));
-    let unfinished = verdict.with_extension("part");
-    std::fs::write(&unfinished, serde_json::to_string(&told).context("a verdict is text")?)?;
-    std::fs::rename(&unfinished, verdict).with_context(|| format!("cannot write {}", verdict.display()))
+    files::write_whole(verdict, &serde_json::to_string(&told).context("a verdict is text")?)
 }
 
 fn named(name: &str) -> Option<&'static Recipe> {

@@ -1,7 +1,7 @@
 //! Guests with each kernel and each network card: the card's driver carries packets to a TAP of this machine.
 
 use crate::program;
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Model, Options};
+use polder_testbed::guest::{Card, FarEnd, Guest, Kernel, Model, Options};
 use polder_testbed::skip::skip;
 use polder_testbed::topology::{Topology, is_root};
 use std::path::Path;
@@ -36,16 +36,8 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         }
     });
     let cards = cards.collect::<Vec<_>>();
-    let options = Options {
-        program: program(),
-        modules: &[],
-        spare_modules: &[],
-        programs: &["ip", "ethtool"],
-        memory_mib: 512,
-        processors: 2,
-        cards: &cards,
-        iommu: Iommu::None,
-    };
+    let options =
+        Options { processors: 2, cards: &cards, ..Options::of(program(), &[], &["ip", "ethtool"]) };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     println!("{}", kernel.version());
     for ((card, &number), far) in cards.iter().zip(&numbers).zip(&far) {

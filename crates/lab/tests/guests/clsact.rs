@@ -14,6 +14,8 @@ use serde_json::Value;
 
 const INSIDE: Inside<'_> = Inside {
     modules: &["veth", "tun", "sch_ingress", "cls_bpf"],
+    spare_modules: &[],
+    suite: None,
     programs: &["ip", "tc", "ping", "iperf3", "sh", "date", "sleep"],
     setup: SETUP,
 };

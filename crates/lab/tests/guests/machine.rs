@@ -2,7 +2,7 @@
 
 use crate::program;
 use polder_testbed::guest::agent::{Answer, Request};
-use polder_testbed::guest::{Guest, Iommu, Kernel, Options};
+use polder_testbed::guest::{Guest, Kernel, Options};
 use polder_testbed::peers::polder::find;
 use polder_testbed::{clock, command, peers};
 use serde_json::Value;
@@ -17,6 +17,10 @@ pub(crate) const SOCKET: &str = "/run/gw.sock";
 pub(crate) struct Inside<'a> {
     /// Modules of the kernel.
     pub(crate) modules: &'a [&'a str],
+    /// Modules that are loaded later.
+    pub(crate) spare_modules: &'a [&'a str],
+    /// Suite of Debian that the kernel is from; `None` for the machine's own.
+    pub(crate) suite: Option<&'a str>,
     /// Programs.
     pub(crate) programs: &'a [&'a str],
     /// Commands that make namespaces and interfaces, one a line.
@@ -29,8 +33,9 @@ impl Inside<'_> {
         for program in self.programs.iter().copied().chain(["ldd"]) {
             anyhow::ensure!(command::exists(program), "{}", command::remedy(program));
         }
-        let kernel = Guest::available()?;
-        kernel.with_dependencies(self.modules)?;
+        let own = Guest::available()?;
+        let kernel = self.suite.map_or(Ok(own), Kernel::of_suite)?;
+        kernel.with_dependencies(&[self.modules, self.spare_modules].concat())?;
         Ok(kernel)
     }
 }
@@ -48,14 +53,9 @@ impl Machine {
         let polder = peers::polder::program().unwrap();
         let programs = inside.programs.iter().copied().chain([polder.to_str().unwrap()]).collect::<Vec<_>>();
         let options = Options {
-            program: program(),
-            modules: inside.modules,
-            spare_modules: &[],
-            programs: &programs,
+            spare_modules: inside.spare_modules,
             memory_mib: 768,
-            processors: 1,
-            cards: &[],
-            iommu: Iommu::None,
+            ..Options::of(program(), inside.modules, &programs)
         };
         let mut guest = Guest::boot(kernel, &options).unwrap();
         for line in inside.setup.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -3,6 +3,7 @@
 
 mod cards;
 mod clsact;
+mod connections;
 mod e1000_guest;
 mod e1000_kernel;
 mod hosts;

@@ -17,6 +17,8 @@ use serde_json::Value;
 const TEST: &str = "a_tunnel_across_a_radio_outlives_a_change_of_the_access_point";
 const INSIDE: Inside<'_> = Inside {
     modules: &["mac80211_hwsim", "veth", "bridge", "tun"],
+    spare_modules: &[],
+    suite: None,
     programs: &["ip", "iw", "hostapd", "ping", "iperf3", "ethtool"],
     setup: SETUP,
 };

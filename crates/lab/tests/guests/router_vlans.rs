@@ -12,8 +12,13 @@ use crate::says;
 use polder_testbed::guest::agent::Request;
 use polder_testbed::skip::skip;
 
-const INSIDE: Inside<'_> =
-    Inside { modules: &["veth", "8021q"], programs: &["ip", "ping", "iperf3", "ethtool"], setup: SETUP };
+const INSIDE: Inside<'_> = Inside {
+    modules: &["veth", "8021q"],
+    spare_modules: &[],
+    suite: None,
+    programs: &["ip", "ping", "iperf3", "ethtool"],
+    setup: SETUP,
+};
 
 const CONFIGURATION: &str = r#"
 version = 1

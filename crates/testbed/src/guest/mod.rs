@@ -14,6 +14,7 @@ mod architecture;
 mod card;
 mod devices;
 mod emulator;
+pub mod files;
 mod initramfs;
 mod kernel;
 mod remote;
@@ -44,11 +45,6 @@ const BOOT: Duration = Duration::from_secs(180);
 /// Time for which one request may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Mount tag of a shared folder.
-pub const SHARED: &str = "shared";
-/// Modules that a guest needs for a shared folder.
-pub const SHARED_MODULES: [&str; 3] = ["virtio_pci", "9pnet_virtio", "9p"];
-
 /// The program that takes debugging information out of programs for 64-bit ARM.
 const ARM64_STRIP: &str = "aarch64-linux-gnu-strip";
 
@@ -76,6 +72,8 @@ pub struct Options<'a> {
     pub cards: &'a [Card<'a>],
     /// The machine's IOMMU.
     pub iommu: Iommu,
+    /// True to let a nanosecond of the guest's time be an instruction, on one processor: its times are counts then.
+    pub counts: bool,
 }
 
 impl<'a> Options<'a> {
@@ -91,6 +89,7 @@ impl<'a> Options<'a> {
             processors: 1,
             cards,
             iommu: Iommu::None,
+            counts: false,
         }
     }
 }
@@ -165,15 +164,6 @@ impl Guest {
         Self::start(kernel, options, None, None)
     }
 
-    /// Starts a guest that can mount a folder of this machine for reading (9P, tag [`SHARED`]), and waits until it answers.
-    /// The guest's kernel needs [`SHARED_MODULES`].
-    ///
-    /// # Errors
-    /// As [`Guest::boot`].
-    pub fn boot_sharing(kernel: &Kernel, options: &Options<'_>, folder: &Path) -> anyhow::Result<Self> {
-        Self::start(kernel, options, None, Some(folder))
-    }
-
     /// Starts a guest with a device that is not the emulator's, and waits until it answers.
     ///
     /// # Errors
@@ -236,7 +226,8 @@ impl Guest {
             .args(["-netdev", "user,id=uplink", "-device", "e1000,netdev=uplink,romfile="])
             .args(cards.flat_map(|(index, card)| card.arguments(port, index, bus)))
             .args(remote.map(Remote::device).unwrap_or_default())
-            .args(shared.map(virtfs).into_iter().flatten())
+            .args(shared.map(files::virtfs).into_iter().flatten())
+            .args(options.counts.then_some(["-icount", "shift=0"]).into_iter().flatten())
             .arg("-kernel")
             .arg(kernel.image())
             .arg("-initrd")
@@ -403,13 +394,6 @@ fn accept(listener: &TcpListener, emulator: &mut command::Running) -> anyhow::Re
         }
         interrupt::sleep(Duration::from_millis(10))?;
     }
-}
-
-/// Emulator arguments for a folder that the guest may read.
-fn virtfs(folder: &Path) -> [String; 2] {
-    let folder = folder.display();
-    let options = "readonly=on,security_model=none,multidevs=remap";
-    ["-virtfs".to_owned(), format!("local,path={folder},mount_tag={SHARED},{options}")]
 }
 
 /// The guest's files.

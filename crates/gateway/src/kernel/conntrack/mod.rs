@@ -20,4 +20,4 @@ pub use all_events::{AllEvents, restore_left};
 pub use connections::{Change, Connection, ConnectionId, Connections, Counters, Limits, Tuples};
 pub use message::{Event, Record, Tuple, events};
 pub use settings::timeouts;
-pub use socket::{Reading, Socket};
+pub use socket::{Reading, Socket, load};

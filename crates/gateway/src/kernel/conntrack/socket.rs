@@ -74,7 +74,7 @@ impl Socket {
     /// If the kernel has no connection tracking, its module is not loaded, or the process may not.
     pub fn open(buffer_bytes: usize) -> Result<Self, OpenError> {
         // A subscription succeeds without the module.
-        Client::open(Some(NETFILTER))?.ask(GET_STATS, &[0; 4])?;
+        load()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
         if set_socket_recv_buffer_size_force(&socket, buffer_bytes).is_err() {
@@ -126,6 +126,14 @@ impl Socket {
             }
         }
     }
+}
+
+/// Asks the kernel about connections, for which it loads its modules if it can.
+///
+/// # Errors
+/// If the kernel has no connection tracking, its module is not loaded, or the process may not.
+pub fn load() -> Result<(), OpenError> {
+    Ok(Client::open(Some(NETFILTER))?.ask(GET_STATS, &[0; 4]).map(drop)?)
 }
 
 impl AsFd for Socket {

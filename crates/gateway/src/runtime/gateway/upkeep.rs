@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Interval at which a known next hop is resolved again.
 const REFRESH_NEIGHBOUR: Nanos = Nanos::from_seconds(30);
-/// Interval of the checks for idle memory.
+/// Interval of the checks for idle memory, and for connections that could not be followed.
 const LOOK_AT_MEMORY: Nanos = Nanos::SECOND;
 /// Number of FDB buckets that one tick ages.
 const SWEEP_BUCKETS: usize = 4096;
@@ -42,6 +42,7 @@ impl Gateway {
         if now.since(self.looked_at) >= LOOK_AT_MEMORY {
             self.looked_at = now;
             self.memory.look();
+            self.follow_connections();
         }
         self.end_depth(now);
         self.hooks.repair(now);
@@ -224,7 +225,8 @@ impl Gateway {
         if let Some(table) = self.devices.connections() {
             let router = &self.configuration.router;
             let marks = Marks { kernel: router.kernel_mark, carried: router.carried_mark };
-            self.connections.follow(&self.threads, self.clock, (table, marks));
+            let generation = self.hooks.generation();
+            self.connections.follow(&self.threads, self.clock, (table, marks), generation);
         }
     }
 

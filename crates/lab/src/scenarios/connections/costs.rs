@@ -35,7 +35,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 struct Part {
     source: Kind,
     rules: Rules,
-    rows: [&'static str; 4],
+    rows: [&'static str; 5],
 }
 
 /// Sources of packets.
@@ -46,8 +46,8 @@ enum Kind {
 }
 
 /// Forwarders in the order of the rows. The kernel is there twice: how much two that are the same differ.
-const FORWARDERS: [Forwarder; 4] =
-    [Forwarder::Polder, Forwarder::Kernel, Forwarder::Kernel, Forwarder::Plain];
+const FORWARDERS: [Forwarder; 5] =
+    [Forwarder::Polder, Forwarder::Kernel, Forwarder::Kernel, Forwarder::FlowTable, Forwarder::Plain];
 
 /// Names of the rows that begin with that.
 macro_rules! rows {
@@ -56,6 +56,7 @@ macro_rules! rows {
             concat!($prefix, ".cpu_ns_per_packet.polder"),
             concat!($prefix, ".cpu_ns_per_packet.kernel"),
             concat!($prefix, ".cpu_ns_per_packet.kernel_again"),
+            concat!($prefix, ".cpu_ns_per_packet.flowtable"),
             concat!($prefix, ".cpu_ns_per_packet.plain"),
         ]
     };

@@ -3,6 +3,7 @@
 //! | file | rows |
 //! |---|---|
 //! | `costs.rs` | cost of a packet, beside the kernel with the same rules and without |
+//! | `emulated.rs` | instructions of a packet in a guest, beside the kernel's flowtable |
 //! | `tcp.rs` | throughput, and the rate of new connections |
 //! | `changes.rs` | packets carried past a change of the kernel's |
 //! | `beside.rs` | share that is carried beside changes that do not concern a connection |
@@ -11,6 +12,7 @@
 mod beside;
 mod changes;
 mod costs;
+mod emulated;
 mod frames;
 mod many;
 mod router;
@@ -50,6 +52,7 @@ fn measure(run: &mut Run) -> anyhow::Result<()> {
     run.place("polder, the thread that watches", "any", "as the kernel's scheduler puts them");
     let mut books = Books::default();
     costs::measure(run, &mut books)?;
+    emulated::measure(run)?;
     tcp::measure(run, &mut books)?;
     changes::measure(run, &mut books)?;
     beside::measure(run, &mut books)?;

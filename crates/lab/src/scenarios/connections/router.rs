@@ -29,6 +29,8 @@ pub(super) enum Forwarder {
     Polder,
     /// The kernel alone, with the same rules.
     Kernel,
+    /// The kernel alone, with the same rules and one that gives connections to a flowtable.
+    FlowTable,
     /// The kernel's routing without rules.
     Plain,
     /// None: packets end at the ingress of the first interface, which is what sender and wire cost.
@@ -68,6 +70,9 @@ pub(super) const EAST_MAC: Mac = [0x02, 0, 0, 0, 5, 0x02];
 /// Networks behind the stations.
 const CLIENTS: &str = "10.128.0.0/9";
 const SERVERS: &str = "10.2.0.0/16";
+/// A flowtable of both interfaces, and the rule that gives it connections.
+const FLOWTABLE: &str = "flowtable fast { hook ingress priority 0; devices = { west, east }; }\n";
+const OFFLOAD: &str = "meta l4proto { tcp, udp } ct state established flow add @fast\n";
 /// Rules in front of the three others.
 const IDLE_RULES: usize = 297;
 /// Time for which connections may take until they are carried.
@@ -121,7 +126,8 @@ impl Router {
         router.address()?;
         forward(&router.device)?;
         match forwarder {
-            Forwarder::Polder | Forwarder::Kernel => nft(&router.device, &rules.script())?,
+            Forwarder::Polder | Forwarder::Kernel => nft(&router.device, &rules.script(""))?,
+            Forwarder::FlowTable => nft(&router.device, &rules.script(OFFLOAD))?,
             Forwarder::Plain => {}
             Forwarder::Nothing => drop_at_ingress(&router.device, "west")?,
         }
@@ -279,10 +285,12 @@ impl Rules {
         }
     }
 
-    fn script(self) -> String {
+    /// The whole, with a rule in front.
+    fn script(self, first: &str) -> String {
+        let flowtable = if first.is_empty() { "" } else { FLOWTABLE };
         format!(
-            "table inet fw {{\nset allowed {{ type inet_service; elements = {{ {ALLOWED} }}; }}\n\
-             chain forward {{\ntype filter hook forward priority 0; policy drop;\n{}}}\n\
+            "table inet fw {{\nset allowed {{ type inet_service; elements = {{ {ALLOWED} }}; }}\n{flowtable}\
+             chain forward {{\ntype filter hook forward priority 0; policy drop;\n{first}{}}}\n\
              chain postrouting {{\ntype nat hook postrouting priority 100;\noifname east masquerade\n}}\n}}\n",
             self.admitting()
         )

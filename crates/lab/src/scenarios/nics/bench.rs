@@ -10,7 +10,7 @@ use super::frames::FarSocket;
 use super::shuttle::Shuttle;
 use anyhow::{Context as _, ensure};
 use polder_testbed::guest::agent::Request;
-use polder_testbed::guest::{Card, FarEnd, Guest, Iommu, Kernel, Options};
+use polder_testbed::guest::{Card, FarEnd, Guest, Kernel, Options};
 use polder_testbed::peers::polder;
 use polder_testbed::topology::{Namespace, Topology};
 use polder_testbed::traffic::raw::PacketSocket;
@@ -133,14 +133,10 @@ impl Bench {
         };
         let described = [card(0, 1), card(1, 2)];
         let options = Options {
-            program,
-            modules: MODULES,
-            spare_modules: &[],
-            programs: &programs,
             memory_mib: 1024,
             processors: 2,
             cards: &described,
-            iommu: Iommu::None,
+            ..Options::of(program, MODULES, &programs)
         };
         let mut guest = Guest::boot(kernel, &options)?;
         let cards = [guest.interface(described[0].mac)?, guest.interface(described[1].mac)?];
