@@ -134,6 +134,9 @@ enum Command {
         /// The process.
         process: i32,
     },
+    /// Keeps a BPF program at netfilter's hook `forward` until the input ends, in a guest.
+    #[command(hide = true)]
+    NetfilterProgram,
     /// Tools of the scenario `nics`.
     #[command(subcommand, hide = true)]
     Nics(NicsTool),
@@ -302,6 +305,11 @@ fn main() -> ExitCode {
         Command::GatewayLacking { check, file } => lacking::run(&check, &file),
         Command::BrokenGateway { number, words } => e1000::stand_in(number, &words),
         Command::KeepFiles { process } => e1000::keep_files(process),
+        Command::NetfilterProgram => polder_testbed::traffic::raw::netfilter_program().and_then(|_program| {
+            screen.line("attached");
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+            Ok(())
+        }),
         Command::Nics(tool) => nics_tool(screen, tool),
         Command::Hold { thread, times, hold, pause } => {
             polder_lab::hold::hold(thread, times, Duration::from_millis(hold), Duration::from_millis(pause))

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// `mode = "skb"` needs TCX here, so the kernel is a later one than that of Debian 12.
 const INSIDE: Inside<'_> = Inside {
-    modules: &["veth", "tun", "crc32c_generic", "nf_tables", "sch_ingress", "cls_bpf"],
+    modules: &["veth", "nfnetlink_hook", "tun", "crc32c_generic", "nf_tables", "sch_ingress", "cls_bpf"],
     spare_modules: TRACKING,
     suite: Some("bookworm-backports"),
     programs: &["ip", "nft", "ping", "iperf3", "sh"],
@@ -175,7 +175,25 @@ fn beside_a_flowtable(machine: &mut Machine) {
     assert_eq!(flowtable, 0, "connections of a flowtable are the kernel's");
     assert!(carried > 100, "{:#}", machine.connections());
     machine.is_accounted();
+    beside_a_program(machine);
     // What the flowtable has had does not end with the gateway.
     machine.guest.ask(&Request::Stop(machine.polder)).unwrap();
     [5201, 5202].into_iter().for_each(|port| machine.transfers(port));
+}
+
+/// While a BPF program may drop any packet at netfilter's hooks, the kernel has every connection.
+fn beside_a_program(machine: &mut Machine) {
+    let words = ["/polder-lab", "netfilter-program"].map(str::to_owned).to_vec();
+    let program: u32 = machine.guest.ask(&Request::Start(words)).unwrap().parse().unwrap();
+    let obstacle = |machine: &mut Machine| machine.connections()["obstacle"].as_str().map(str::to_owned);
+    machine.until("the program is seen", |machine| {
+        obstacle(machine).is_some_and(|text| text.contains("at netfilter's hook `forward` (IPv4)"))
+    });
+    let before = machine.carried();
+    machine.transfers(5201);
+    assert_eq!(machine.carried(), before, "its packets pass the program");
+    machine.guest.ask(&Request::Stop(program)).unwrap();
+    machine.until("the program is gone", |machine| obstacle(machine).is_none());
+    machine.transfers(5201);
+    assert!(machine.carried() > before + 100, "{:#}", machine.connections());
 }

@@ -13,6 +13,7 @@
 //! linux/netfilter_ipv4/ip_tables.h, linux/pkt_cls.h, linux/xfrm.h.
 
 mod affected;
+mod bpf_hooks;
 pub mod chain_walk;
 mod each_packet;
 mod expression;
@@ -180,6 +181,8 @@ impl Inspection {
             }
         }
         self.obstacles.extend(unannounced::ipvs());
+        let programs = self.told("programs of netfilter", bpf_hooks::read());
+        self.obstacles.extend(programs.iter().map(bpf_hooks::HookedProgram::text));
         for port in decided() {
             let filters = self.told("filters of tc", read_tc(port, links));
             self.obstacles.extend(filters.iter().map(|filter| format!("{} {}", filter.by, filter.name)));

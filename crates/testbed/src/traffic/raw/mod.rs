@@ -44,6 +44,15 @@ pub fn age_of_last(socket: BorrowedFd<'_>) -> anyhow::Result<Duration> {
     }
 }
 
+/// Has a BPF program that accepts each packet at netfilter's hook `forward` of IPv4, in the calling thread's namespace. It goes
+/// with the descriptor.
+///
+/// # Errors
+/// When the kernel has no such programs, or refuses.
+pub fn netfilter_program() -> anyhow::Result<OwnedFd> {
+    sys::accept_at_forward().map_err(|(errno, said)| anyhow::anyhow!("{errno}: {said}"))
+}
+
 /// The number of an interface in the calling thread's namespace.
 fn interface_number(interface: &str) -> Result<u32, Errno> {
     let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;

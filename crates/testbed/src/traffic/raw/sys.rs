@@ -192,16 +192,30 @@ pub(super) fn shared_value(bytes: u32) -> Result<OwnedFd, Errno> {
 
 /// Loads an XDP program; on refusal the verifier's words.
 pub(super) fn load_xdp(instructions: &[u64]) -> Result<OwnedFd, (Errno, String)> {
+    load(instructions, PROGRAM_XDP, ATTACH_XDP)
+}
+
+/// Has a program that accepts each packet at netfilter's hook `forward` of IPv4; it goes with the descriptor.
+pub(super) fn accept_at_forward() -> Result<OwnedFd, (Errno, String)> {
+    let program = load(&[RETURN_1, EXIT], PROGRAM_NETFILTER, ATTACH_NETFILTER)?;
+    let program = program.as_raw_fd().cast_unsigned();
+    let attributes = Attributes::default().u32(0, program).u32(8, ATTACH_NETFILTER);
+    let attributes = attributes.u32(16, libc::AF_INET.cast_unsigned()).u32(20, HOOK_FORWARD).u32(24, 1);
+    // SAFETY: (1) BPF_LINK_CREATE for netfilter reads no pointer from these attributes.
+    unsafe { bpf(LINK_CREATE, &attributes) }.map_err(|errno| (errno, String::new()))
+}
+
+fn load(instructions: &[u64], kind: u32, attached: u32) -> Result<OwnedFd, (Errno, String)> {
     let mut log = vec![0_u8; 1 << 16];
     let attributes = Attributes::default()
-        .u32(0, PROGRAM_XDP)
+        .u32(0, kind)
         .u32(4, u32::try_from(instructions.len()).unwrap_or(u32::MAX))
         .pointer(8, instructions.as_ptr().cast())
         .pointer(16, c"Dual MIT/GPL".as_ptr().cast())
         .u32(24, 1)
         .u32(28, u32::try_from(log.len()).unwrap_or(0))
         .pointer(32, log.as_mut_ptr().cast())
-        .u32(68, ATTACH_XDP);
+        .u32(68, attached);
     // SAFETY: (1) the kernel reads so many instructions of 8 bytes as the slice has, and a terminated
     // licence; (2) it writes at most the vector's length to the log. All live across the call.
     let result = unsafe { bpf(PROGRAM_LOAD, &attributes) };
@@ -294,6 +308,13 @@ const MAP_ARRAY: u32 = 2;
 const MAP_MMAPABLE: u32 = 1 << 10;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const PROGRAM_NETFILTER: u32 = 32;
+const ATTACH_NETFILTER: u32 = 45;
+/// `NF_INET_FORWARD` of linux/netfilter.h.
+const HOOK_FORWARD: u32 = 2;
+/// Instructions: the result is 1, and the end.
+const RETURN_1: u64 = 0x0000_0001_0000_00b7;
+const EXIT: u64 = 0x95;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
