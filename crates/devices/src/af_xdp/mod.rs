@@ -86,7 +86,7 @@ pub use pin::{is_left_closed, prepare as prepare_pins};
 pub use port::{LinkState, Opened, Port};
 pub use preflight::inspect;
 pub use release::release;
-pub use report::{Finding, Level, Report, STATE};
+pub use report::{Finding, Level, QDISC, Report, STATE};
 pub use socket::Statistics;
 pub use suspend::Suspension;
 pub use timers::timer_cost;

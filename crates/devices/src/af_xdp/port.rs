@@ -61,6 +61,8 @@ pub struct LinkState {
     pub up: bool,
     /// True if the link has a carrier.
     pub carrier: bool,
+    /// Queueing discipline that shapes what leaves the interface, if it has one.
+    pub shaper: Option<String>,
 }
 
 impl LinkState {
@@ -73,7 +75,8 @@ impl LinkState {
 impl From<&LinkInfo> for LinkState {
     fn from(link: &LinkInfo) -> Self {
         let &LinkInfo { mac, mtu, up, carrier, .. } = link;
-        Self { name: link.name.clone(), mac, mtu, up, carrier }
+        let shaper = link.shaper().map(str::to_owned);
+        Self { name: link.name.clone(), mac, mtu, up, carrier, shaper }
     }
 }
 

@@ -16,7 +16,7 @@ use super::netdev::{self, Features};
 use super::offloads::{self, Unwanted};
 use super::options::{Hook, Mode, OnExit, Options};
 use super::pin::PinnedLink;
-use super::report::{Finding, Level, Report, STATE, finding};
+use super::report::{Finding, Level, QDISC, Report, STATE, finding};
 use super::transfer::{self, LINK_OVERHEAD};
 use crate::bpf::Take;
 use polder_buffers::RegionOptions;
@@ -61,6 +61,7 @@ pub(super) fn inspect_link(
     add(Some(frames(link, memory, obtained.as_ref())));
     let hook = obtained.as_ref().map(|obtained| obtained.hook);
     add(Some(control::inspect(link, options, hook)));
+    add(bypassed_shaper(link));
     add(state(link, &options.take));
     add(memory_lock(memory));
     add(capabilities());
@@ -259,6 +260,17 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
             finding(Level::Fine, "frames", format!("{text}: up to {parts} slots a packet (multi-buffer)"))
         }
     }
+}
+
+/// Returns a finding about a queueing discipline that does not see what Polder sends.
+fn bypassed_shaper(link: &LinkInfo) -> Option<Finding> {
+    let shaper = link.shaper()?;
+    let text = format!(
+        "what Polder sends passes by the queueing discipline `{shaper}` of {}: set mode = \"skb\", or give the port a \
+         `shaper`",
+        link.name
+    );
+    Some(finding(Level::Warning, QDISC, text))
 }
 
 pub(crate) fn state(link: &LinkInfo, take: &Take) -> Option<Finding> {

@@ -78,3 +78,5 @@ pub(crate) fn finding(level: Level, topic: &'static str, text: impl Into<String>
 
 /// The topic of findings about an interface that is down, or is a member of another.
 pub const STATE: &str = "state";
+/// Topic of findings about a queueing discipline of the kernel's.
+pub const QDISC: &str = "qdisc";

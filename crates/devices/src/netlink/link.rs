@@ -44,8 +44,22 @@ pub struct Link {
     pub transmit_queues: u32,
     /// Its XDP programs.
     pub xdp: XdpState,
+    /// Kind of its queueing discipline (`IFLA_QDISC`).
+    pub qdisc: String,
     /// Number of packets dropped on transmit.
     pub transmit_dropped: u64,
+}
+
+impl Link {
+    /// The queueing discipline, if it shapes or sorts what leaves the interface more than those do that the kernel gives
+    /// interfaces by default.
+    pub fn shaper(&self) -> Option<&str> {
+        let is_default = matches!(
+            self.qdisc.as_str(),
+            "" | "noqueue" | "noop" | "mq" | "pfifo_fast" | "pfifo" | "bfifo" | "fq" | "fq_codel"
+        );
+        (!is_default).then_some(self.qdisc.as_str())
+    }
 }
 
 /// Link-layer header of an interface's packets.
@@ -131,6 +145,7 @@ impl Link {
             libc::IFLA_NUM_RX_QUEUES => self.receive_queues = number(value).unwrap_or(0),
             libc::IFLA_NUM_TX_QUEUES => self.transmit_queues = number(value).unwrap_or(0),
             libc::IFLA_LINKINFO => self.read_information(value),
+            libc::IFLA_QDISC => self.qdisc = text(value),
             libc::IFLA_XDP => self.xdp = xdp_state(value),
             libc::IFLA_STATS64 => {
                 let dropped = value.get(TRANSMIT_DROPPED..).and_then(<[u8]>::first_chunk);

@@ -7,7 +7,7 @@ use crate::af_xdp::ethtool::Ethtool;
 use crate::af_xdp::link::{self, LinkInfo, Which};
 use crate::af_xdp::preflight::{capabilities, has_native_xdp, pins, state};
 use crate::af_xdp::report::finding;
-use crate::af_xdp::{Finding, Level, Report, netdev};
+use crate::af_xdp::{Finding, Level, QDISC, Report, netdev};
 use crate::bpf::sys::{self, Side};
 use crate::netlink::link::LinkLayer;
 use crate::tap;
@@ -33,6 +33,7 @@ pub fn advice(interface: &str) -> Advice {
         is_wireless: std::fs::metadata(format!("/sys/class/net/{interface}/phy80211")).is_ok(),
         has_native_xdp: has_native_xdp(&link, &driver),
         has_packets: link.layer == LinkLayer::Packets,
+        has_shaper: link.shaper().is_some(),
     };
     choose(seen, || obstacle(&link))
 }
@@ -48,11 +49,15 @@ struct Seen {
     has_native_xdp: bool,
     /// True if its packets have no Ethernet header.
     has_packets: bool,
+    /// True if its queueing discipline shapes what leaves.
+    has_shaper: bool,
 }
 
 fn choose(seen: Seen, obstacle: impl FnOnce() -> Option<String>) -> Advice {
     let why = if seen.has_packets {
         "its packets have no Ethernet header"
+    } else if seen.has_shaper {
+        "its queueing discipline would not see what AF_XDP sends"
     } else if seen.has_local_senders {
         "its senders may be on this host"
     } else if seen.is_wireless {
@@ -120,6 +125,9 @@ pub(super) fn report(link: &LinkInfo, options: &Options, obtained: Option<(&str,
     let bound = format!("{} of the TAP, {} KiB each at most", options.queues, options.window_bytes >> 10);
     let mut findings = vec![finding(Level::Fine, "mode", mode), finding(Level::Fine, "queues", bound)];
     findings.extend(long_packets(link));
+    findings.extend(link.shaper().map(|shaper| {
+        finding(Level::Fine, QDISC, format!("what leaves passes the queueing discipline `{shaper}`"))
+    }));
     findings.extend(state(link, &options.take));
     findings.extend(capabilities());
     findings.extend(pins(link, options.on_exit));
@@ -158,6 +166,7 @@ mod tests {
             Seen { has_local_senders: true, ..nic },
             Seen { is_virtual: true, ..nic },
             Seen { is_wireless: true, ..nic },
+            Seen { has_shaper: true, ..nic },
             Seen::default(),
         ];
         for seen in kept {

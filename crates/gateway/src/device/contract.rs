@@ -44,6 +44,8 @@ pub struct PortProperties {
     pub mode: String,
     /// Reason for the mode if the device has chosen it.
     pub mode_reason: Option<String>,
+    /// Queueing discipline of the kernel's that shapes what leaves the interface, if it has one.
+    pub shaper: Option<String>,
     /// Neighbour and addresses of a point-to-point link; `None` for other links.
     pub link_addresses: Option<PointToPoint>,
 }
@@ -60,6 +62,7 @@ impl PortProperties {
             queues: 1,
             mode: mode.into(),
             mode_reason: None,
+            shaper: None,
             link_addresses: None,
         }
     }

@@ -28,8 +28,9 @@ pub(super) fn found_by(found: Result<Report, OpenError>) -> Vec<Finding> {
 
 /// Copies name, address and MTU of an interface to `facts`; returns the state of its link.
 pub(super) fn link_facts(link: LinkState, facts: &mut PortProperties, most_mtu: Option<u32>) -> Link {
-    let LinkState { name, mac, mtu, up, carrier } = link;
+    let LinkState { name, mac, mtu, up, carrier, shaper } = link;
     facts.interface = name;
+    facts.shaper = shaper;
     facts.mac = MacAddress(mac);
     facts.mtu = mtu.min(most_mtu.unwrap_or(u32::MAX));
     Link::new(up, carrier)

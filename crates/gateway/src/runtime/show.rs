@@ -372,6 +372,7 @@ fn port(gateway: &Gateway, state: &PortState) -> PortRow {
         trouble: state.trouble.clone(),
         mode: facts.map(|facts| facts.mode.clone()),
         mode_reason: facts.and_then(|facts| facts.mode_reason.clone()),
+        qdisc: facts.and_then(|facts| facts.shaper.clone()),
         queues: facts.map(|facts| facts.queues),
         weight: configuration.weight,
         mtu: facts.map(|facts| facts.mtu),

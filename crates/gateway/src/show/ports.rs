@@ -47,6 +47,9 @@ rows! {
         /// Reason for that mode, where the configuration leaves it to the device.
         #[serde(default)]
         pub mode_reason: Option<String>,
+        /// Queueing discipline of the kernel's that shapes what leaves the interface, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub qdisc: Option<String>,
         /// Receive queues of the port.
         pub queues: Option<usize> => gauge("port_queues", Plain) right(4, "queues"),
         /// Weight of each queue of the port in its worker's time.
@@ -228,6 +231,12 @@ fn remarks(table: &mut Table, row: &PortRow, layout: Layout) {
     }
     for finding in &row.findings {
         note(layout.odd("!"), finding);
+    }
+    if let Some(qdisc) = &row.qdisc {
+        match row.mode.as_deref().is_some_and(|mode| mode.starts_with("skb")) {
+            true => note(layout.dim("·"), &format!("what leaves passes the queueing discipline `{qdisc}`")),
+            false => note(layout.odd("!"), &format!("what leaves passes by the queueing discipline `{qdisc}`")),
+        }
     }
     kernel_remarks(table, row, layout);
     let mut note = |mark: String, text: &str| table.remark(&mark, text);

@@ -10,6 +10,7 @@ mod hosts;
 mod lan78xx;
 mod machine;
 mod nics;
+mod qdisc;
 mod radio;
 mod router_vlans;
 mod selftests;

@@ -12,7 +12,6 @@ use polder::config;
 use polder::device::{OpenPort, PortProperties};
 use polder::runtime::gateway::{Gateway, Opener};
 use polder_buffers::{BufferManager, BufferOptions};
-use polder_datapath::offload::Takes;
 use polder_datapath::scheduler::Backlog;
 use polder_datapath::wire::MacAddress;
 use polder_devices::{AnyQueue, pair};
@@ -40,17 +39,8 @@ fn opener(queues: HashMap<String, (AnyQueue, Option<Arc<Backlog>>)>) -> Opener {
     Box::new(move |port, _, _| {
         let queue = queues.lock().expect("nobody panics").remove(&port.name);
         let (queue, backlog) = queue.context("one queue a port")?;
-        let facts = PortProperties {
-            interface: port.name.clone(),
-            index: None,
-            mac: MacAddress([2, 0, 0, 0, 1, 1]),
-            mtu: 1500,
-            takes: Takes::default(),
-            queues: 1,
-            mode: "in memory".to_owned(),
-            mode_reason: None,
-            link_addresses: None,
-        };
+        let mac = MacAddress([2, 0, 0, 0, 1, 1]);
+        let facts = PortProperties::new(&port.name, mac, 1500, "in memory");
         Ok(OpenPort { backlog, ..OpenPort::in_memory(port.id, facts, vec![queue]) })
     })
 }
