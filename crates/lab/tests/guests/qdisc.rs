@@ -70,7 +70,7 @@ impl Machine {
         rate.unwrap_or_else(|| panic!("{}", answer.text)) / 1e6
     }
 
-    /// What `show ports` says of the discipline at b0.
+    /// Discipline that `show ports` names at b0.
     fn discipline(&mut self) -> Option<String> {
         let ports = self.show("ports").unwrap();
         let rows = ports["ports"].as_array().unwrap_or_else(|| panic!("{ports:#}"));
