@@ -41,7 +41,7 @@ mod port;
 mod queue;
 pub mod router;
 mod section;
-mod shaper;
+pub(crate) mod shaper;
 pub mod source_guard;
 pub mod tunnel;
 mod tunnel_kind;

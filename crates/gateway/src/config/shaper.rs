@@ -45,6 +45,11 @@ pub struct Rate(u32);
 const UNITS: [(&str, u64); 3] = [("Gbit/s", 1_000_000), ("Mbit/s", 1000), ("kbit/s", 1)];
 
 impl Rate {
+    /// A rate of so many kbit/s.
+    pub(crate) const fn from_kbit(kbit: u32) -> Self {
+        Self(kbit)
+    }
+
     /// Rate in kbit/s.
     pub const fn kbit(self) -> u32 {
         self.0

@@ -277,7 +277,7 @@ fn what_comes_in_by_a_port_has_one_rate_whatever_port_it_leaves_by() {
     // Another rate by command, until the next reload.
     let mut rate = Command::new(polder());
     rate.args(["queue", "wan", "down", "40Mbit/s", "--socket"]).arg(gateway.socket());
-    assert_eq!(command::run(&mut rate).unwrap().trim(), "wan: 20000 kbit/s → 40000 kbit/s");
+    assert_eq!(command::run(&mut rate).unwrap().trim(), "wan: 20 Mbit/s → 40 Mbit/s");
     flood(2 * RATE);
     let mut rate = Command::new(polder());
     rate.args(["queue", "a", "up", "40Mbit/s", "--socket"]).arg(gateway.socket());

@@ -42,6 +42,9 @@ pub(in crate::cli) struct QueueCommand {
     /// The rate, such as `40Mbit/s` or "1.5 Gbit/s".
     #[arg(value_name = "RATE")]
     pub(in crate::cli) rate: String,
+    /// Print both rates as JSON.
+    #[arg(long)]
+    pub(in crate::cli) json: bool,
     #[command(flatten)]
     pub(in crate::cli) gateway: Which,
 }
