@@ -62,7 +62,7 @@ pub struct LinkState {
     /// True if the link has a carrier.
     pub carrier: bool,
     /// Queueing discipline that shapes what leaves the interface, if it has one.
-    pub shaper: Option<String>,
+    pub shaper: Option<Box<str>>,
 }
 
 impl LinkState {
@@ -75,7 +75,7 @@ impl LinkState {
 impl From<&LinkInfo> for LinkState {
     fn from(link: &LinkInfo) -> Self {
         let &LinkInfo { mac, mtu, up, carrier, .. } = link;
-        let shaper = link.shaper().map(str::to_owned);
+        let shaper = link.shaper().map(Into::into);
         Self { name: link.name.clone(), mac, mtu, up, carrier, shaper }
     }
 }

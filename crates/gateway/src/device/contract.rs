@@ -43,9 +43,9 @@ pub struct PortProperties {
     /// Attach mode, as a line of text.
     pub mode: String,
     /// Reason for the mode if the device has chosen it.
-    pub mode_reason: Option<String>,
+    pub mode_reason: Option<Box<str>>,
     /// Queueing discipline of the kernel's that shapes what leaves the interface, if it has one.
-    pub shaper: Option<String>,
+    pub shaper: Option<Box<str>>,
     /// Neighbour and addresses of a point-to-point link; `None` for other links.
     pub link_addresses: Option<PointToPoint>,
 }

@@ -47,7 +47,7 @@ impl Driver for Interface<'_> {
             tracing::warn!(interface = self.name, %error, "cannot remove the filter that an earlier process \
                 left behind");
         }
-        let facts = PortProperties { mode_reason: why, ..opened.facts };
+        let facts = PortProperties { mode_reason: why.map(Into::into), ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 
@@ -78,7 +78,8 @@ impl Interface<'_> {
         parts: Parts,
     ) -> Result<OpenPort> {
         let opened = skb::adopt(self.name, (port, configuration), region, (parts, self.spares))?;
-        let facts = PortProperties { mode_reason: choice(self.name, port).why, ..opened.facts };
+        let facts =
+            PortProperties { mode_reason: choice(self.name, port).why.map(Into::into), ..opened.facts };
         Ok(OpenPort { facts, ..opened })
     }
 }

@@ -232,12 +232,6 @@ fn remarks(table: &mut Table, row: &PortRow, layout: Layout) {
     for finding in &row.findings {
         note(layout.odd("!"), finding);
     }
-    if let Some(qdisc) = &row.qdisc {
-        match row.mode.as_deref().is_some_and(|mode| mode.starts_with("skb")) {
-            true => note(layout.dim("·"), &format!("what leaves passes the queueing discipline `{qdisc}`")),
-            false => note(layout.odd("!"), &format!("what leaves passes by the queueing discipline `{qdisc}`")),
-        }
-    }
     kernel_remarks(table, row, layout);
     let mut note = |mark: String, text: &str| table.remark(&mark, text);
     for bypassed in &row.bypassed {
@@ -271,6 +265,16 @@ fn remarks(table: &mut Table, row: &PortRow, layout: Layout) {
 
 /// Remarks about what the kernel does with the port's packets.
 fn kernel_remarks(table: &mut Table, row: &PortRow, layout: Layout) {
+    if let Some(qdisc) = &row.qdisc {
+        match row.mode.as_deref().is_some_and(|mode| mode.starts_with("skb")) {
+            true => table
+                .remark(&layout.dim("·"), &format!("what leaves passes the queueing discipline `{qdisc}`")),
+            false => table.remark(
+                &layout.odd("!"),
+                &format!("what leaves passes by the queueing discipline `{qdisc}`"),
+            ),
+        }
+    }
     if row.decide.as_deref() == Some("kernel") {
         let because = row.decide_reason.as_ref().map(|hook| format!(": {hook}")).unwrap_or_default();
         let text =
