@@ -23,6 +23,7 @@ pub fn join(reports: Vec<Report>, sums: &[&str]) -> anyhow::Result<Report> {
         ensure!(joined.quick == next.quick, "one of the runs was quick");
         add(&mut joined, next, sums);
     }
+    joined.rows = joined.rows.into_iter().map(Row::clipped).collect();
     let missing = joined.rows.iter().any(is_left_out);
     joined.left_out.retain(|line| missing || !line.starts_with(ALL_BUT));
     Ok(joined)

@@ -141,7 +141,24 @@ impl Report {
     }
 }
 
+/// Characters of a reason: a longer one, such as an error that repeats a whole script, loses its middle.
+const MOST_OF_A_REASON: usize = 2000;
+/// Characters at its ends that are kept.
+const ENDS_OF_A_REASON: usize = 200;
+
 impl Row {
+    /// Takes the middle out of a long reason.
+    #[must_use]
+    pub fn clipped(mut self) -> Self {
+        if let Some(reason) = self.reason.as_mut().filter(|reason| reason.chars().count() > MOST_OF_A_REASON)
+        {
+            let first = reason.chars().take(ENDS_OF_A_REASON).collect::<String>();
+            let last = reason.chars().rev().take(ENDS_OF_A_REASON).collect::<Vec<_>>();
+            *reason = format!("{first} … {}", last.into_iter().rev().collect::<String>());
+        }
+        self
+    }
+
     /// The value with as many digits as it deserves.
     pub fn shown(&self) -> String {
         self.value.map_or_else(|| "–".to_owned(), number)
@@ -265,5 +282,18 @@ pub(crate) mod tests {
     fn numbers_keep_three_digits() {
         let shown = [0.0, 1_488_095.2, 123.45, 65.04, 3.256, 0.008, 0.0003].map(number);
         assert_eq!(shown, ["0", "1 488 095", "123", "65.0", "3.26", "0.0080", "3.0e-4"]);
+    }
+
+    #[test]
+    fn a_long_reason_keeps_its_ends() {
+        let row = |reason: String| {
+            Row { reason: Some(reason), ..sample().rows[0].clone() }.clipped().reason.unwrap()
+        };
+        assert_eq!(row("short".to_owned()), "short");
+        let long = row(format!("it failed: {}: no such file", "rule\n".repeat(1000)));
+        assert!(
+            long.starts_with("it failed: rule") && long.ends_with(": no such file") && long.len() < 420,
+            "{long}"
+        );
     }
 }

@@ -323,7 +323,7 @@ impl Run {
             return;
         };
         self.report.rows.retain(|row| row.name != name);
-        self.report.rows.push(Row {
+        let row = Row {
             name: name.to_owned(),
             value,
             unit: promise.unit.to_owned(),
@@ -333,7 +333,8 @@ impl Run {
             reason,
             spread,
             samples,
-        });
+        };
+        self.report.rows.push(row.clipped());
     }
 
     /// Ends the run: promises in their order, goals judged.

@@ -78,11 +78,8 @@ fn reports(kernel: &Kernel, rounds: u32, says: &dyn Fn(&str)) -> anyhow::Result<
         [&program, &gateway].map(|path| path.to_str().context("the path of a program is text"));
     let (own, gateway) = (own?, gateway?);
     let modules = [&files::MODULES, MODULES].concat();
-    let options = Options {
-        memory_mib: MEMORY_MIB,
-        counts: true,
-        ..Options::of(&program, &modules, &files::PROGRAMS)
-    };
+    let options =
+        Options { memory_mib: MEMORY_MIB, counts: true, ..Options::of(&program, &modules, &files::PROGRAMS) };
     says("a guest starts");
     let mut guest = Guest::boot_with_files(kernel, &options)?;
     let mut reports = Vec::new();

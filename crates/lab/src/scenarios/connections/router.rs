@@ -127,7 +127,12 @@ impl Router {
         forward(&router.device)?;
         match forwarder {
             Forwarder::Polder | Forwarder::Kernel => nft(&router.device, &rules.script(""))?,
-            Forwarder::FlowTable => nft(&router.device, &rules.script(OFFLOAD))?,
+            Forwarder::FlowTable => {
+                let tried = format!("table inet tried {{ {FLOWTABLE} }}");
+                nft(&router.device, &tried).context("this kernel has no flowtables of netfilter")?;
+                nft(&router.device, "delete table inet tried")?;
+                nft(&router.device, &rules.script(OFFLOAD))?;
+            }
             Forwarder::Plain => {}
             Forwarder::Nothing => drop_at_ingress(&router.device, "west")?,
         }
