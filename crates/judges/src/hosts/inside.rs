@@ -85,8 +85,11 @@ pub fn examine(
     if names.is_empty() {
         return Ok(total);
     }
-    let options =
-        Options { memory_mib: MEMORY_MIB, processors: 2, ..Options::of(&program, &modules, &files::PROGRAMS) };
+    let options = Options {
+        memory_mib: MEMORY_MIB,
+        processors: 2,
+        ..Options::of(&program, &modules, &files::PROGRAMS)
+    };
     says("a guest starts");
     let mut guest = Guest::boot_with_files(&kernel, &options)?;
     let inside = Selection { only: names, ..selection.clone() };

@@ -23,6 +23,8 @@ mod operate;
 mod order;
 mod overload;
 mod progress;
+mod queues;
+mod response;
 mod rows;
 mod run;
 mod selftests;
@@ -87,6 +89,7 @@ pub const ALL: &[Scenario] = &[
     usb::SCENARIO,
     operate::SCENARIO,
     connections::SCENARIO,
+    queues::SCENARIO,
     tables::SCENARIO,
 ];
 

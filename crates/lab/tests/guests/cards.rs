@@ -36,8 +36,7 @@ fn carries(test: &str, kernel: anyhow::Result<Kernel>, models: &[Model]) {
         }
     });
     let cards = cards.collect::<Vec<_>>();
-    let options =
-        Options { processors: 2, cards: &cards, ..Options::of(program(), &[], &["ip", "ethtool"]) };
+    let options = Options { processors: 2, cards: &cards, ..Options::of(program(), &[], &["ip", "ethtool"]) };
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     println!("{}", kernel.version());
     for ((card, &number), far) in cards.iter().zip(&numbers).zip(&far) {

@@ -6,8 +6,8 @@
 
 use crate::machine::{Inside, Machine};
 use crate::says;
-use polder_testbed::guest::agent::Request;
 use polder_testbed::guest::Kernel;
+use polder_testbed::guest::agent::Request;
 use polder_testbed::skip::skip;
 use serde_json::Value;
 
@@ -101,8 +101,7 @@ impl Machine {
     /// Bytes go whole from left to right, and back.
     fn transfers(&mut self, port: u16) {
         for direction in ["", "-R"] {
-            let line =
-                format!("ip netns exec left iperf3 -c 10.83.2.2 -p {port} -n {TRANSFER} {direction}");
+            let line = format!("ip netns exec left iperf3 -c 10.83.2.2 -p {port} -n {TRANSFER} {direction}");
             let answer = self.says(&line);
             assert!(answer.ok, "{line}: {}", answer.text);
         }

@@ -2,9 +2,10 @@
 
 use super::output::{CUBIC, HOST, Output, Plan};
 use super::rows::FLENT;
-use super::rrul::{CODEL, LOST_MS, PENDING, percentile};
+use super::rrul::{CODEL, PENDING};
 use super::{Run, Testbed};
 use crate::report::Curve;
+use crate::scenarios::response::{LOST_MS, percentile};
 use crate::scenarios::turns::in_turn;
 use anyhow::Context as _;
 use polder_testbed::command::{self, Running};
