@@ -1,8 +1,8 @@
 //! `queues`: delay, shares and rates behind a shaper.
 //!
 //! ```text
-//!  left: two hosts ── a ─ polder, a bridge ─ b: queue, shaper both ways ── right
-//!  10.94.0.1, 10.94.0.3                                                    10.94.0.2
+//!  left: two hosts ── west ─ polder, a bridge ─ east: queue, shaper both ways ── right
+//!  10.94.0.1, 10.94.0.3                                                          10.94.0.2
 //! ```
 
 mod flood;
@@ -104,7 +104,7 @@ impl Bed {
         let mut topology = Topology::new()?;
         let [left, gateway, right] = ["left", "dut", "right"].map(|role| topology.namespace(role));
         let (left, namespace, right) = (left?, gateway?, right?);
-        for (station, port, addresses) in [(&left, "a", &HOSTS[..]), (&right, "b", &[RIGHT])] {
+        for (station, port, addresses) in [(&left, "west", &HOSTS[..]), (&right, "east", &[RIGHT])] {
             let end = End { namespace: station, interface: "eth0" };
             topology.wire_with_offloads(end, End { namespace: &namespace, interface: port }, 1500)?;
             for address in addresses {
@@ -112,8 +112,8 @@ impl Bed {
             }
         }
         let tables = format!(
-            "[port.a]\ninterface = \"a\"\n[port.b]\ninterface = \"b\"\nqueue = {{ kind = \"{kind}\" }}\n\
-             [port.b.shaper]\nup = \"{rate} Mbit/s\"\ndown = \"{rate} Mbit/s\"\n[bridge.lan]\nmembers = [\"a\", \"b\"]\n"
+            "[port.west]\ninterface = \"west\"\n[port.east]\ninterface = \"east\"\nqueue = {{ kind = \"{kind}\" }}\n\
+             [port.east.shaper]\nup = \"{rate} Mbit/s\"\ndown = \"{rate} Mbit/s\"\n[bridge.lan]\nmembers = [\"west\", \"east\"]\n"
         );
         ran_with(&format!("{kind}, {rate} Mbit/s"), &format!("version = 1\n{tables}"));
         let gateway = Gateway::start(&namespace, topology.directory(), &tables)?;
