@@ -266,7 +266,7 @@ fn frames(link: &LinkInfo, memory: RegionOptions, obtained: Option<&Obtained>) -
 fn bypassed_shaper(link: &LinkInfo) -> Option<Finding> {
     let shaper = link.shaper()?;
     let text = format!(
-        "what Polder sends passes by the queueing discipline `{shaper}` of {}: set mode = \"skb\", or give the port a \
+        "what Polder sends bypasses the queueing discipline `{shaper}` of {}: set mode = \"skb\", or give the port a \
          `shaper`",
         link.name
     );

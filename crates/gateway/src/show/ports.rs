@@ -269,10 +269,8 @@ fn kernel_remarks(table: &mut Table, row: &PortRow, layout: Layout) {
         match row.mode.as_deref().is_some_and(|mode| mode.starts_with("skb")) {
             true => table
                 .remark(&layout.dim("·"), &format!("what leaves passes the queueing discipline `{qdisc}`")),
-            false => table.remark(
-                &layout.odd("!"),
-                &format!("what leaves passes by the queueing discipline `{qdisc}`"),
-            ),
+            false => table
+                .remark(&layout.odd("!"), &format!("what leaves bypasses the queueing discipline `{qdisc}`")),
         }
     }
     if row.decide.as_deref() == Some("kernel") {

@@ -116,7 +116,7 @@ fn examine(kernel: &Kernel, says: &impl Fn(&str)) {
     });
     // Frames of AF_XDP do not meet a discipline, so `check` says it, and `mode = "auto"` avoids it.
     machine.guest.run("tc qdisc replace dev b0 root cake bandwidth 20mbit").unwrap();
-    for (mode, said) in [("native", "passes by the queueing discipline `cake`"), ("auto", "skb: TCX")] {
+    for (mode, said) in [("native", "bypasses the queueing discipline `cake`"), ("auto", "skb: TCX")] {
         let file = CONFIGURATION.replace("skb", mode);
         machine.guest.ask(&Request::Write("/tmp/other.toml".to_owned(), file)).unwrap();
         let answer = machine.says("polder check /tmp/other.toml");
