@@ -36,7 +36,7 @@ macro_rules! entry {
 }
 
 /// Pages with their machines: name, text, machines.
-pub const ALL: [(&str, &str, &str); 11] = [
+pub const ALL: [(&str, &str, &str); 12] = [
     entry!("bridge"),
     entry!("router"),
     entry!("vpn"),
@@ -46,6 +46,7 @@ pub const ALL: [(&str, &str, &str); 11] = [
     entry!("nat"),
     entry!("nat-programs"),
     entry!("two-uplinks"),
+    entry!("short-queues"),
     entry!("losses"),
     entry!("service"),
 ];

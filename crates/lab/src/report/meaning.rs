@@ -32,6 +32,7 @@ const PAGES: &[(&str, &str)] = &[
     ("usb", include_str!("../../../../docs/measurements/usb.md")),
     ("operate", include_str!("../../../../docs/measurements/operate.md")),
     ("connections", include_str!("../../../../docs/measurements/connections.md")),
+    ("queues", include_str!("../../../../docs/measurements/queues.md")),
     ("tables", include_str!("../../../../docs/measurements/tables.md")),
 ];
 /// Header of the tables.
